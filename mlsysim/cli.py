@@ -1,0 +1,171 @@
+"""The command line: ``mlsysim check``, ``mlsysim list``.
+
+Exit codes: 0 feasible or done, 3 not feasible, 2 bad input.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from cyclopts import App, CycloptsError, Parameter
+
+import mlsysim
+from mlsysim.catalog import Catalog, Fleets, Models, Nodes, Stores
+from mlsysim.engine.files import changed, find_scenario
+from mlsysim.engine.scenario_types import Scenario
+from mlsysim.engine.scenarios import Scenarios
+from mlsysim.errors import InputError
+from mlsysim.report.jsonable import jsonable
+from mlsysim.report.wording import readable
+
+__all__ = ["app", "main"]
+
+FEASIBLE, BAD_INPUT, INFEASIBLE = 0, 2, 3
+
+app = App(
+    name="mlsysim",
+    help="What does saving a checkpoint cost, is this plan safe, how often should I save, and what must I buy?\n\n"
+    "Try: mlsysim check Gpt3TieredCheckpoint2K",
+    version=mlsysim.__version__,
+    help_format="plaintext",
+    result_action="return_value",
+)
+
+
+@app.command
+def check(
+    scenario: str,
+    /,
+    *,
+    set: Annotated[tuple[str, ...], Parameter(name="--set", consume_multiple=False, negative=())] = (),  # noqa: A002
+    json: Annotated[bool, Parameter(negative=())] = False,
+    binary: Annotated[bool, Parameter(negative=())] = False,
+) -> int:
+    """Say whether a plan works, what a save costs, and what would mend it.
+
+    Examples
+    --------
+      mlsysim check Gpt3TieredCheckpoint2K
+      mlsysim check plan.toml --set save_interval="5 min" --set fleet.count=512
+
+    Exits with 0 if feasible, 3 if not, 2 if the input is bad.
+
+    Parameters
+    ----------
+    scenario
+        A name that `mlsysim list` shows, or a .toml or .json file.
+    set
+        Change a field before checking, by dotted path; may be given several times.
+    json
+        Print the answer as JSON: base units, stable keys.
+    binary
+        Print sizes in GiB instead of GB.
+    """
+    case = find_scenario(scenario)
+    if set:
+        case = changed(case, set)
+    result = case.result
+    if json:
+        _print_json({"scenario": case.to_dict(), **jsonable(result)})
+    else:
+        print(_about(scenario, case))
+        print(result.card(binary=binary).text())
+        _print_sources(scenario, set)
+    return FEASIBLE if result.feasible else INFEASIBLE
+
+
+def _about(name: str, case: Scenario) -> str:
+    given = "\n".join(f"  {line}" for line in _described(case))
+    return f"{Scenarios.title(name) if name in Scenarios else name}\n\n{given}\n"
+
+
+def _described(case: Any) -> list[str]:
+    fleet = case.fleet
+    return [
+        f"{case.workload.name}: {readable(case.workload.parameters)} at {case.bytes_per_param:~C}",
+        f"{fleet.name}: {fleet.count:,} nodes of {fleet.node.accelerators} accelerators",
+        f"local write {readable(case.local_bandwidth)} per node, store {readable(case.durable_bandwidth)}",
+    ]
+
+
+def _print_sources(name: str, changes: Sequence[str]) -> None:
+    if name not in Scenarios:
+        return
+    replaced = {change.partition("=")[0].strip() for change in changes}
+    assumed = [source for source in Scenarios.sources(name) if source.assumed and source.field not in replaced]
+    if assumed:
+        print("\nAssumed, not published:")
+        for source in assumed:
+            print(f"  {source.field} = {source.value}: {source.note}")
+    print(f"\nSources: mlsysim list {name}")
+
+
+@app.command(name="list")
+def list_(name: str | None = None, /, *, json: Annotated[bool, Parameter(negative=())] = False) -> int:
+    """Show the named cases and the catalog, or the sources of one entry.
+
+    Examples
+    --------
+      mlsysim list
+      mlsysim list Gpt3TieredCheckpoint2K
+
+    Parameters
+    ----------
+    name
+        An entry; its numbers are shown with their sources.
+    json
+        Print as JSON.
+    """
+    catalogs = (Scenarios, Models, Fleets, Nodes, Stores)
+    if name is not None:
+        _print_entry(name, catalogs, json)
+    elif json:
+        _print_json({each.name: list(each) for each in catalogs})
+    else:
+        for each in catalogs:
+            width = max(map(len, each))
+            print(f"{each.name}\n" + "\n".join(f"  {entry:<{width}}  {each.title(entry)}" for entry in each) + "\n")
+    return FEASIBLE
+
+
+def _print_entry(name: str, catalogs: Sequence[Catalog[Any]], as_json: bool) -> None:
+    from mlsysim.errors import nearest
+
+    for each in catalogs:
+        if name in each:
+            sources = each.sources(name)
+            if as_json:
+                _print_json([jsonable(source) for source in sources])
+            else:
+                print(f"{each.title(name)} ({each.name}.{name})\n" + "\n".join(f"  {source}" for source in sources))
+            return
+    raise InputError("the entry", "a name that `mlsysim list` shows", name, nearest(name, [entry for each in catalogs for entry in each]))
+
+
+def _print_json(value: Any) -> None:
+    print(json.dumps(value, indent=2, allow_nan=False))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; bad input is one line on stderr and exit code 2."""
+    try:
+        done = app(arguments, exit_on_error=False, print_error=False)
+        return done if isinstance(done, int) else 0
+    except InputError as error:
+        print(f"mlsysim: {error}", file=sys.stderr)
+    except CycloptsError as error:
+        print(f"mlsysim: {' '.join(str(error).split())} See mlsysim --help.", file=sys.stderr)
+    except BrokenPipeError:
+        sys.stderr.close()
+        return FEASIBLE
+    except KeyboardInterrupt:
+        return 130
+    return BAD_INPUT
+
+
+def run() -> None:
+    """The entry point of the console script."""
+    sys.exit(main())

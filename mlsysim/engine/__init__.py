@@ -1,0 +1,1 @@
+"""Situations, by name or from a file, that ask a solver."""

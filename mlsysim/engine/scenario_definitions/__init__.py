@@ -1,0 +1,1 @@
+"""Frozen situations, a file for each family."""

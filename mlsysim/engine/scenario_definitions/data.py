@@ -1,0 +1,83 @@
+"""Scenarios of saving and moving data."""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+from mlsysim.engine.scenario_definitions.base import Scenario
+from mlsysim.fields import BANDWIDTH, BYTES_PER_PARAM, TIME, choice, quantity
+from mlsysim.physics.quantities import memory_from_params
+from mlsysim.solvers import TieredCheckpointModel, TieredCheckpointResult
+from mlsysim.specs import Fleet, Workload
+from mlsysim.units import Quantity
+
+__all__ = ["TieredCheckpointScenario"]
+
+
+@frozen(kw_only=True)
+class TieredCheckpointScenario(Scenario):
+    """One save of ``workload``'s state on ``fleet``: a local write per node, then a drain to the durable store.
+
+    Parameters
+    ----------
+    workload : Workload
+        What is trained.
+    bytes_per_param : Quantity [information / parameter]
+        What a save holds for each parameter.
+    fleet : Fleet
+        What it is trained on.
+    local_bandwidth : Quantity [information / time]
+        Writing to local storage, of one node.
+    durable_bandwidth : Quantity [information / time]
+        Writing to the durable store, of the whole fleet together.
+    save_interval : Quantity [time]
+        Start of one save to the start of the next.
+
+    Raises
+    ------
+    InputError
+        If a field is without unit, of another dimension, not positive or not finite, or an array.
+
+    Notes
+    -----
+    Equation: ``memory_from_params`` gives the checkpoint, ``TieredCheckpointModel`` the times, rates and checks.
+    Assumes: an even split over the nodes; what the solver and the law of each field assume, which
+    ``result.explain(field)`` prints.
+    Ignores: failures, slow nodes, latency, and the slowdown of training while the drain runs.
+
+    References
+    ----------
+    No law of its own: it binds the fields to ``mlsysim.physics.quantities.memory_from_params`` and
+    ``mlsysim.solvers.TieredCheckpointModel``, whose references apply.
+
+    Examples
+    --------
+    >>> from mlsysim import Scenarios
+    >>> case = Scenarios.Gpt3TieredCheckpoint2K
+    >>> type(case.result).__name__
+    'TieredCheckpointResult'
+    >>> print(f"{case.result.local_write_time:.3f}, {case.result.drain_time:.2f}")
+    0.342 second, 2.45 second
+    """
+
+    workload: Workload = choice(Workload, example='Workload(name="my 70B", parameters="70.6e9 param")')
+    bytes_per_param: Quantity = quantity(BYTES_PER_PARAM)
+    fleet: Fleet = choice(Fleet, example='Fleet(name="ours", node=Node(name="8-GPU", accelerators=8), count=128)')
+    local_bandwidth: Quantity = quantity(BANDWIDTH)
+    durable_bandwidth: Quantity = quantity(BANDWIDTH)
+    save_interval: Quantity = quantity(TIME)
+
+    @property
+    def result(self) -> TieredCheckpointResult:
+        """The answer of ``mlsysim.solvers.TieredCheckpointModel.solve`` to this situation."""
+        node = self.fleet.node
+        return TieredCheckpointModel().solve(
+            checkpoint_bytes=memory_from_params(self.workload.parameters, self.bytes_per_param),
+            nodes=self.fleet.count,
+            local_bandwidth=self.local_bandwidth,
+            durable_bandwidth=self.durable_bandwidth,
+            save_interval=self.save_interval,
+            network_bandwidth=node.network_bandwidth,
+            local_read_bandwidth=node.local_read_bandwidth,
+            local_capacity=node.local_capacity,
+        )

@@ -1,0 +1,1 @@
+"""What a checkpoint holds, real or predicted."""

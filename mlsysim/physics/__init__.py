@@ -1,0 +1,1 @@
+"""Laws: quantities and numbers in, one quantity out."""
