@@ -184,11 +184,12 @@ def locked(value: Quantity) -> Quantity:
 
 def valid(value: object, kind: Kind, place: str, *, zero: bool = False) -> Quantity:
     """One checked quantity, in the unit it was given in; an array is refused."""
-    held: Quantity = value if is_ours(value) else _as_quantity(value, kind, place)
+    held: Any = value if is_ours(value) else _as_quantity(value, kind, place)
     if np.ndim(held.magnitude):
         raise InputError(place, "one value", held, "A scenario is one situation: give a scalar here, and arrays to the solver.")
     take(held, kind, place, zero=zero)
-    return held
+    checked: Quantity = held
+    return checked
 
 
 def quantity(kind: Kind, *, optional: bool = False, zero: bool = False) -> Any:
