@@ -1,7 +1,5 @@
 """``python -m mlsysim``."""
 
-import sys
+from mlsysim.cli import run
 
-from mlsysim.cli import main
-
-sys.exit(main())
+run()

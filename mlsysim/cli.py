@@ -5,6 +5,7 @@ Exit codes: 0 feasible or done, 3 not feasible, 2 bad input.
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from collections.abc import Sequence
@@ -18,8 +19,9 @@ from mlsysim.engine.files import changed, find_scenario
 from mlsysim.engine.scenario_types import Scenario
 from mlsysim.engine.scenarios import Scenarios
 from mlsysim.errors import InputError
+from mlsysim.layout import CheckpointLayout, Report, read_checkpoint
+from mlsysim.layout.card import card_of, layout_fields
 from mlsysim.report.jsonable import jsonable
-from mlsysim.report.wording import readable
 
 __all__ = ["app", "main"]
 
@@ -72,23 +74,73 @@ def check(
         _print_json({"scenario": case.to_dict(), **jsonable(result)})
     else:
         print(_about(scenario, case))
-        print(result.card(binary=binary).text())
+        print(case.card(binary=binary).text())
         _print_sources(scenario, set)
     return FEASIBLE if result.feasible else INFEASIBLE
 
 
 def _about(name: str, case: Scenario) -> str:
-    given = "\n".join(f"  {line}" for line in _described(case))
+    given = "\n".join(f"  {line}" for line in case.about())
     return f"{Scenarios.title(name) if name in Scenarios else name}\n\n{given}\n"
 
 
-def _described(case: Any) -> list[str]:
-    fleet = case.fleet
-    return [
-        f"{case.workload.name}: {readable(case.workload.parameters)} at {case.bytes_per_param:~C}",
-        f"{fleet.name}: {fleet.count:,} nodes of {fleet.node.accelerators} accelerators",
-        f"local write {readable(case.local_bandwidth)} per node, store {readable(case.durable_bandwidth)}",
-    ]
+@app.command
+def layout(
+    path: str,
+    /,
+    *,
+    ranks_per_node: int | None = None,
+    verify: Annotated[bool, Parameter(negative=())] = False,
+    format: str | None = None,  # noqa: A002
+    json: Annotated[bool, Parameter(negative=())] = False,
+    binary: Annotated[bool, Parameter(negative=())] = False,
+) -> int:
+    """Read a real checkpoint: who wrote which bytes, how evenly, how often, and whether it is whole.
+
+    Examples
+    --------
+      mlsysim layout runs/step_1000 --ranks-per-node 8
+      mlsysim layout model.safetensors --verify
+
+    Exits with 0, or with 3 if --verify finds an error, 2 if the input is bad.
+
+    Parameters
+    ----------
+    path
+        A folder, or the file that describes the checkpoint.
+    ranks_per_node
+        Consecutive ranks that share a node; adds bytes per node.
+    verify
+        Read every byte and check it against what was recorded.
+    format
+        Read it as one format, without looking for others.
+    json
+        Print the layout as JSON: base units, stable keys.
+    binary
+        Print sizes in GiB instead of GB.
+    """
+    found = read_checkpoint(path, format)
+    per_node = found.bytes_per_node(ranks_per_node) if ranks_per_node is not None else None
+    report = _verified(found) if verify else None
+    if json:
+        _print_json(layout_fields(found, per_node, report))
+    else:
+        print(card_of(found, binary=binary, per_node=per_node).text())
+        if report is not None:
+            print(f"\n{report!r}")
+    return INFEASIBLE if report is not None and not report.ok else FEASIBLE
+
+
+def _verified(found: CheckpointLayout) -> Report:
+    """Verify with a progress bar on stderr, where that is a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (TextColumn("verifying"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("verifying", total=float(found.payload_bytes.base))
+        return found.verify(payload=True, advance=lambda count: progress.advance(task, count))
 
 
 def _print_sources(name: str, changes: Sequence[str]) -> None:
@@ -168,4 +220,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run() -> None:
     """The entry point of the console script."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a name that the terminal cannot show is no reason to fail
     sys.exit(main())

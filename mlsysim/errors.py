@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 
-__all__ = ["InputError", "nearest", "shown"]
+__all__ = ["InputError", "Shown", "nearest", "shown"]
 
 _LONGEST = 80
 
@@ -38,6 +37,8 @@ class InputError(ValueError):
     """
 
     def __init__(self, place: str, rule: str, value: object, fix: str) -> None:
+        # a key or file name may hold a line break or a terminal's control codes
+        place = place if place.isprintable() else repr(place)[1:-1]
         self.place = place
         self.rule = rule
         self.value = value if isinstance(value, Shown) else Shown(shown(value))
@@ -94,12 +95,15 @@ def shown(value: object) -> str:
         return f"a whole number of {value.bit_length()} bits"
     if hasattr(value, "units") and hasattr(value, "magnitude"):
         value = Shown(f"{value}")
-    text = str(value) if isinstance(value, Shown) else repr(value)
+    try:
+        text = str(value) if isinstance(value, Shown) else repr(value)
+    except Exception:  # somebody else's repr must not hide the fault
+        text = f"an unprintable {type(value).__name__}"
     text = " ".join(text.split())
     return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
 
 
-def nearest(name: object, names: Iterable[str]) -> str:
+def nearest(name: object, names: Iterable[str], *, most: int = 1) -> str:
     """A sentence that names the nearest of the known names, or lists a few of them.
 
     Examples
@@ -109,9 +113,11 @@ def nearest(name: object, names: Iterable[str]) -> str:
     >>> nearest("xyz", ["save_interval", "fleet"])
     'Known: fleet, save_interval.'
     """
+    from difflib import get_close_matches
+
     known = sorted(names)
     by_lower = {each.lower(): each for each in known}
-    close = get_close_matches(str(name).lower()[:200], by_lower, n=3, cutoff=0.6)
+    close = get_close_matches(str(name).lower()[:200], by_lower, n=most, cutoff=0.6)
     if close:
         return f"Did you mean {' or '.join(by_lower[each] for each in close)}?"
     listed = ", ".join(known[:12]) + (", ..." if len(known) > 12 else "")

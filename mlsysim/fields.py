@@ -19,7 +19,7 @@ from mlsysim.units import Magnitude, Quantity, adopt, is_ours, parse, parse_unit
 
 __all__ = [
     "BANDWIDTH", "BYTES_PER_PARAM", "INFORMATION", "KINDS", "PARAMETERS", "RATIO", "TIME", "Kind",
-    "choice", "count", "give", "give_ratio", "kind_of", "locked", "quantity", "take", "take_count", "text", "valid",
+    "choice", "count", "flag", "give", "give_ratio", "kind_of", "locked", "quantity", "take", "take_count", "text", "valid",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -149,7 +149,7 @@ def _out_of_range(base: float, held: Quantity, kind: Kind, place: str, zero: boo
 def take_count(value: object, place: str) -> Any:
     """A whole number of at least 1, or an array of them; True is no count."""
     if isinstance(value, np.ndarray) and value.ndim:
-        if value.dtype.kind not in "iu" or not ((value >= 1) & (value <= _MOST_COUNT)).all():
+        if value.dtype.kind not in "iu" or isinstance(value, np.ma.MaskedArray) or not ((value >= 1) & (value <= _MOST_COUNT)).all():
             raise InputError(place, "whole numbers of at least 1", value, _write_count(place))
         return value
     whole = isinstance(value, (int, np.integer)) or (isinstance(value, np.ndarray) and value.dtype.kind in "iu")
@@ -203,9 +203,27 @@ def quantity(kind: Kind, *, optional: bool = False, zero: bool = False) -> Any:
     return _field(convert, optional, kind=kind, zero=zero)
 
 
-def count() -> Any:
-    """An attrs field that holds a whole number of at least 1."""
-    return _field(lambda value, owner, attribute: take_count(value, f"{type(owner).__name__}.{attribute.name}"), False)
+def count(*, optional: bool = False, default: int | None = None) -> Any:
+    """An attrs field that holds a whole number of at least 1, or one that may be left out."""
+
+    def convert(value: object, owner: object, attribute: attrs.Attribute[Any]) -> int | None:
+        if value is None and optional:
+            return None
+        return int(take_count(value, f"{type(owner).__name__}.{attribute.name}"))
+
+    return _field(convert, optional, default)
+
+
+def flag(*, default: bool = False) -> Any:
+    """An attrs field that holds True or False, and nothing that merely counts as one."""
+
+    def convert(value: object, owner: object, attribute: attrs.Attribute[Any]) -> bool:
+        if not isinstance(value, bool):
+            place = f"{type(owner).__name__}.{attribute.name}"
+            raise InputError(place, "True or False", value, f"Write {attribute.name}={not default}.")
+        return value
+
+    return field(converter=attrs.Converter(convert, takes_self=True, takes_field=True), default=default)
 
 
 def text() -> Any:
@@ -232,7 +250,7 @@ def choice(kind: type[T], *, example: str) -> Any:
     return _field(convert, False, holds=kind)
 
 
-def _field(convert: Any, optional: bool, **metadata: Any) -> Any:
+def _field(convert: Any, optional: bool, default: Any = None, **metadata: Any) -> Any:
     converter: Any = attrs.Converter(convert, takes_self=True, takes_field=True)
-    default: Any = None if optional else attrs.NOTHING
-    return field(converter=converter, default=default, metadata=metadata)
+    without: Any = None if optional else attrs.NOTHING
+    return field(converter=converter, default=without if default is None else default, metadata=metadata)

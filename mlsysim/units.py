@@ -61,7 +61,7 @@ class Quantity(pint.UnitRegistry.Quantity):  # type: ignore[type-arg]
             units = parse_unit(units)
         if isinstance(value, PlainQuantity) and not is_ours(value):
             value = adopt(value, "Quantity")
-        return super().__new__(cls, value, units)
+        return super().__new__(cls, value if isinstance(value, PlainQuantity) else _number(value, "Quantity"), units)
 
     @property
     def base(self) -> Magnitude:
@@ -107,11 +107,12 @@ class Quantity(pint.UnitRegistry.Quantity):  # type: ignore[type-arg]
     def __hash__(self) -> int:
         if not isinstance(self.base, float):
             raise TypeError("an array of quantities is unhashable")
-        return hash((self.base, self.base_units)) if self.base_units else hash(self.base)
+        # Pint's zero of any unit equals 0
+        return hash((self.base, self.base_units)) if self.base_units and self.base else hash(self.base)
 
     def __reduce__(self) -> Any:
         writeable = not isinstance(self._magnitude, np.ndarray) or self._magnitude.flags.writeable
-        return _rebuilt, (self._magnitude, str(self.units), self.__dict__.get("_base"), writeable)
+        return _rebuilt, (self._magnitude, tuple(self._units.items()), self.__dict__.get("_base"), writeable)
 
     def __copy__(self) -> Any:
         return self
@@ -164,6 +165,14 @@ class _Registry(pint.registry.GenericUnitRegistry[Quantity, Unit]):
     def parse_expression(self, input_string: str, *_: Any, **__: Any) -> Any:
         return _parsed(input_string, "Quantity")
 
+    __call__ = parse_expression
+
+    def parse_units_as_container(self, input_string: str, *args: Any, **kwargs: Any) -> Any:
+        # Pint would evaluate it: "9**9**9 byte" takes hours
+        if input_string and not input_string.isidentifier() and not _UNIT.fullmatch(input_string):
+            raise _no_unit(input_string)
+        return super().parse_units_as_container(input_string, *args, **kwargs)
+
 
 def parse(text: str, place: str = "Quantity", example: str = "12 GB/s") -> Quantity:
     """One number and one unit, exactly; anything else is refused, never guessed at, never evaluated.
@@ -202,12 +211,21 @@ def _parsed(text: str, place: str, example: str = "12 GB/s") -> Quantity:
     if not _UNIT.fullmatch(unit.strip()):
         raise InputError(place, "one number and one unit", text, how)
     units = parse_unit(unit, place, example)._units
+    _refuse_small_prefixes(units, text, place)
     quantity: Quantity = ureg.Quantity(float(number), units)
     try:
         quantity.__dict__["_base"] = float(Fraction(Decimal(number)) * _base_of(units)[0])
     except OverflowError:
         raise InputError(place, "finite", text, f'Write it like "{example}".') from None
     return quantity
+
+
+def _refuse_small_prefixes(units: UnitsContainer, text: str, place: str) -> None:
+    """Nobody means a thousandth of a bit: ``mb/s`` is ``Mb/s`` with the wrong case."""
+    for name in units:
+        one, base = _base_of(UnitsContainer({name: 1}))
+        if one < Fraction(1, 8) and base != UnitsContainer({"second": 1}):
+            raise InputError(place, "in whole bits, bytes or parameters", text, "Mind the case: M is mega, m is milli; write MB or Mb/s.")
 
 
 def parse_unit(text: str, place: str = "unit", example: str = "12 GB/s") -> Any:
@@ -220,34 +238,55 @@ def _unit(text: str, place: str, example: str) -> Any:
     if text in ("", "dimensionless"):
         return ureg.Unit("")
     if len(text) > _LONGEST_TEXT or not _UNIT.fullmatch(text):
-        raise InputError(place, "a product of unit names", text, f'Write it as in "{example}".')
+        raise _no_unit(text, place, example)
     for name in re.findall(_NAME, text):
-        if name not in ureg:
+        if not _known(name):
             raise InputError(place, "in a known unit", name, _unit_advice(name, example))
     return ureg.parse_units(text)
+
+
+def _known(name: str) -> bool:
+    return name.isidentifier() and not name.startswith("_") and name in ureg
+
+
+def _no_unit(text: str, place: str = "unit", example: str = "12 GB/s") -> InputError:
+    return InputError(place, "a product of unit names", text, f'Write it as in "{example}".')
 
 
 def _unit_advice(name: str, example: str) -> str:
     spellings = ("B", "kB", "MB", "GB", "TB", "PB", "KiB", "MiB", "GiB", "TiB", "PiB", "bit", "Gb", "Mb", "Gbps", "Tbps",
                  "ms", "s", "min", "h", "day", "week", "year", "param", "token", "failure", "node", "USD", "byte",
                  "second", "minute", "hour", "accelerator")  # fmt: skip
-    return f'{nearest(name, spellings)} Write it as in "{example}".'
+    return f'{nearest(name, spellings, most=3)} Write it as in "{example}".'
 
 
 def adopt(value: Any, place: str) -> Quantity:
     """A quantity of somebody else's Pint registry, taken over by the names of its units."""
     names = {str(name): power for name, power in value._units.items()}
     for name in names:
-        if name not in ureg:
+        if not _known(name):
             raise InputError(place, "in units that mlsysim knows", value, f'{name} is not one; make it with mlsysim.Q_(12, "GB/s").')
-    magnitude = value.magnitude
-    if not isinstance(magnitude, np.ndarray):
-        try:
-            magnitude = float(magnitude)
-        except (TypeError, ValueError):
-            raise InputError(place, "a plain number with a unit", value, 'Make it with mlsysim.Q_(12, "GB/s").') from None
-    adopted: Quantity = ureg.Quantity(magnitude, UnitsContainer(names))
+    magnitude = _number(value.magnitude, place)
+    adopted: Quantity = ureg.Quantity(magnitude if isinstance(magnitude, np.ndarray) else float(magnitude), UnitsContainer(names))
     return adopted
+
+
+def _number(value: Any, place: str) -> Magnitude:
+    """A magnitude as we keep it: a number or an array of numbers; no truth value, no text, nothing masked, nothing shared."""
+    if type(value) is float:
+        return value
+    try:
+        if isinstance(value, (list, tuple)):
+            value = np.array(value)
+        if isinstance(value, np.ndarray) and value.dtype.kind in "iuf" and not isinstance(value, np.ma.MaskedArray):
+            return value if value.ndim else value.item()
+        if isinstance(value, (float, np.integer, np.floating, Decimal, Fraction)):
+            return float(value)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value if abs(value) < 2**63 else float(value)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise InputError(place, "a number, or an array of numbers, with a unit", value, 'Write Q_(12, "GB/s") or Q_([12, 24], "GB/s").')
 
 
 def quantity_in(magnitude: Magnitude, units: UnitsContainer) -> Quantity:
@@ -269,10 +308,10 @@ def is_ours(value: object) -> bool:
     return isinstance(value, Quantity) and value._REGISTRY is registry
 
 
-def _rebuilt(magnitude: Any, units: str, base: float | None, writeable: bool) -> Quantity:
+def _rebuilt(magnitude: Any, units: tuple[tuple[str, Any], ...], base: float | None, writeable: bool) -> Quantity:
     if not writeable:
         magnitude.flags.writeable = False
-    quantity: Quantity = ureg.Quantity(magnitude, parse_unit(units)._units)
+    quantity: Quantity = ureg.Quantity(magnitude, UnitsContainer(dict(units)))
     if base is not None:
         quantity.__dict__["_base"] = base
     return quantity
@@ -288,7 +327,7 @@ def _base_of(units: UnitsContainer) -> tuple[Fraction, UnitsContainer]:
     factor = Fraction(1)
     for name, power in units.items():
         one: Any = ureg.get_root_units(name)[0]
-        factor *= Fraction(Decimal(repr(float(one)))) ** int(str(power))
+        factor *= Fraction(Fraction(Decimal(repr(float(one)))) ** Fraction(str(power)))
     return factor, ureg.get_root_units(units)[1]._units
 
 

@@ -12,7 +12,7 @@ def _fleet(fields: dict[str, Any]) -> Fleet:
     return Fleet(**fields | {"node": getattr(Nodes, fields["node"])})
 
 
-Models: Catalog[Workload] = Catalog("Models", "models.toml", lambda fields: Workload(**fields))
-Nodes: Catalog[Node] = Catalog("Nodes", "nodes.toml", lambda fields: Node(**fields))
-Fleets: Catalog[Fleet] = Catalog("Fleets", "fleets.toml", _fleet)
-Stores: Catalog[Store] = Catalog("Stores", "stores.toml", lambda fields: Store(**fields))
+Models: Catalog[Workload] = Catalog(name="Models", file="models.toml", build=lambda fields: Workload(**fields))
+Nodes: Catalog[Node] = Catalog(name="Nodes", file="nodes.toml", build=lambda fields: Node(**fields))
+Fleets: Catalog[Fleet] = Catalog(name="Fleets", file="fleets.toml", build=_fleet)
+Stores: Catalog[Store] = Catalog(name="Stores", file="stores.toml", build=lambda fields: Store(**fields))

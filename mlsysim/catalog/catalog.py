@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.resources import files
 from typing import Any, Generic, TypeVar
 
-from attrs import frozen
+from attrs import field, frozen
 
 from mlsysim.errors import nearest
 
@@ -54,20 +53,24 @@ class Source:
 @cache
 def entries(file: str) -> dict[str, Any]:
     """The tables of one catalog file."""
+    import tomllib
+
     return tomllib.loads(files("mlsysim.catalog").joinpath(file).read_text(encoding="utf-8"))
 
 
+@frozen(kw_only=True, eq=False, repr=False)
 class Catalog(Generic[T]):
     """Named entries as attributes; lists its names, and knows the source of every number."""
 
-    def __init__(self, name: str, file: str, build: Callable[[dict[str, Any]], T]) -> None:
-        self.name = name
-        self._file = file
-        self._build = build
-        self._built: dict[str, T] = {}
+    name: str
+    _file: str
+    _build: Callable[[dict[str, Any]], T]
+    _built: dict[str, T] = field(factory=dict, init=False)
 
     def __getattr__(self, name: str) -> T:
-        if name.startswith("_") or name not in (known := entries(self._file)):
+        if name.startswith("_"):
+            raise AttributeError(f"{type(self).__name__} has no {name}")
+        if name not in (known := entries(self._file)):
             raise AttributeError(f"{self.name} has no {name}. {nearest(name, self)}")
         if name not in self._built:
             self._built[name] = self._build(values(known[name]))

@@ -10,8 +10,7 @@ from typing import Any
 from mlsysim.engine import scenario_types
 from mlsysim.engine.scenario_types import Scenario
 from mlsysim.engine.scenarios import Scenarios
-from mlsysim.engine.text import read_json, read_toml
-from mlsysim.errors import InputError, nearest
+from mlsysim.errors import InputError, Shown, nearest
 
 __all__ = ["changed", "find_scenario", "load_scenario"]
 
@@ -38,23 +37,26 @@ def load_scenario(path: str | Path) -> Any:
     if file.suffix not in (".toml", ".json"):
         raise InputError(f"{path}", "a .toml or .json file", file.suffix or "no ending", "Name it plan.toml, say.")
     try:
-        text = file.read_bytes().decode("utf-8")
+        text = file.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError:
         raise InputError(f"{path}", "text in UTF-8", "other bytes", "Save it as UTF-8.") from None
-    except OSError as error:
-        raise InputError(f"{path}", "a file that can be read", error.strerror, f"{nearest(path, Scenarios)}") from None
+    except (OSError, ValueError) as error:  # a name with a null byte is a ValueError
+        told = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"{path}", "a file that can be read", told, f"{nearest(path, Scenarios)}") from None
+    from mlsysim.engine.text import read_json, read_toml
+
     table = read_toml(text, file.name) if file.suffix == ".toml" else read_json(text, file.name)
-    return _of_its_class(table, file.name)
+    return _of_its_class(table, file.name, file.parent)
 
 
-def _of_its_class(table: dict[str, Any], source: str) -> Any:
+def _of_its_class(table: dict[str, Any], source: str, folder: Path) -> Any:
     names = [name for name in scenario_types.__all__ if name != "Scenario"]
     named = table.get("scenario")
     if named not in names:
         fix = f'Write scenario = "{names[0]}".' if named is None else nearest(named, names)
-        raise InputError(f"{source}: scenario", "the name of a scenario class", named if named is not None else "nothing", fix)
+        raise InputError(f"{source}: scenario", "the name of a scenario class", named if named is not None else Shown("nothing"), fix)
     kind: type[Scenario] = getattr(scenario_types, named)
-    return kind.from_dict(table, source)
+    return kind.from_dict(table, source, folder=folder)
 
 
 def find_scenario(name: str) -> Any:

@@ -22,4 +22,4 @@ def _scenario(fields: dict[str, Any]) -> Scenario:
     return kind(**given)
 
 
-Scenarios: Catalog[Any] = Catalog("Scenarios", "scenarios.toml", _scenario)
+Scenarios: Catalog[Any] = Catalog(name="Scenarios", file="scenarios.toml", build=_scenario)

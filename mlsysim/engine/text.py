@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
+from difflib import get_close_matches
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
 from mlsysim import catalog
-from mlsysim.errors import InputError, nearest
+from mlsysim.errors import InputError, Shown, nearest
+from mlsysim.layout import CheckpointLayout, read_checkpoint
 from mlsysim.report.wording import lossless
 from mlsysim.specs import Fleet, Node, Workload
 from mlsysim.units import Quantity
@@ -30,6 +32,8 @@ _LONGEST = 1_000_000
 def read_toml(text: str, source: str) -> dict[str, Any]:
     """The table that a TOML text holds; faults name the source."""
     _refuse_long(text, source)
+    import tomllib
+
     try:
         return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
@@ -66,11 +70,11 @@ def _refuse_long(text: str, source: str) -> None:
 
 def plain(value: Any) -> Any:
     """An object as tables, text and numbers: quantities with their unit, what was left out left out."""
-    return _converter().unstructure(value)
+    return _converter(Path()).unstructure(value)
 
 
-def structured(kind: type[T], table: Mapping[str, Any], source: str) -> T:
-    """An object from a table; every fault of the table is told, each with its place.
+def structured(kind: type[T], table: Mapping[str, Any], source: str, folder: Path) -> T:
+    """An object from a table; every fault of the table is told, each with its place. Paths are relative to ``folder``.
 
     Raises
     ------
@@ -80,17 +84,20 @@ def structured(kind: type[T], table: Mapping[str, Any], source: str) -> T:
     from cattrs import BaseValidationError
 
     try:
-        return _converter().structure(table, kind)
+        return _converter(folder).structure(table, kind)
     except BaseValidationError as error:
         raise InputError.together(_faults(error, source, "", kind)) from None
 
 
-def _converter() -> Converter:
+def _converter(folder: Path) -> Converter:
     from cattrs import Converter
     from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
     converter = Converter(detailed_validation=True)
     converter.register_unstructure_hook_func(lambda kind: isinstance(kind, type) and issubclass(kind, Quantity), lossless)
+
+    converter.register_unstructure_hook(CheckpointLayout, _path_of)
+    converter.register_structure_hook(CheckpointLayout, lambda value, _: _layout_at(value, folder))
 
     def structure_with(kind: type) -> Callable[[Any, Any], Any]:
         hooks = {each.name: override(struct_hook=_hook(kind, each, converter)) for each in attrs.fields(kind)}
@@ -105,11 +112,24 @@ def _converter() -> Converter:
 
         return named_or_read
 
-    converter.register_structure_hook_factory(attrs.has, structure_with)
+    converter.register_structure_hook_factory(lambda kind: attrs.has(kind) and kind is not CheckpointLayout, structure_with)
     converter.register_unstructure_hook_factory(
-        attrs.has, lambda kind: make_dict_unstructure_fn(kind, converter, _cattrs_omit_if_default=True)
+        lambda kind: attrs.has(kind) and kind is not CheckpointLayout,
+        lambda kind: make_dict_unstructure_fn(kind, converter, _cattrs_omit_if_default=True),
     )
     return converter
+
+
+def _path_of(layout: CheckpointLayout) -> str:
+    if layout.path is None:
+        raise InputError("layout", "read from a checkpoint", f"a {layout.format} layout", "Write down what it was predicted from instead.")
+    return str(layout.path)
+
+
+def _layout_at(value: Any, folder: Path) -> CheckpointLayout:
+    if not isinstance(value, str):
+        raise InputError("layout", "the path of a checkpoint", value, 'Write layout = "runs/step_1000", say.')
+    return read_checkpoint(folder / value)
 
 
 def _hook(kind: type, attribute: attrs.Attribute[Any], converter: Converter) -> Callable[[Any, Any], Any]:
@@ -141,7 +161,10 @@ def _faults(error: BaseException, source: str, path: str, kind: type) -> Iterato
             yield InputError(_place(source, path, key), "a known field", key, nearest(key, names))
     elif isinstance(error, BaseExceptionGroup):
         inner_kind = getattr(error, "cl", kind)
+        misspelt = _misspelt(error, inner_kind)
         for inner in error.exceptions:
+            if isinstance(inner, KeyError) and inner.args[0] in misspelt:
+                continue  # told already, as the unknown field that it was written as
             notes = [note for note in getattr(inner, "__notes__", ()) if isinstance(note, AttributeValidationNote)]
             step = f"{path}.{notes[-1].name}".strip(".") if notes else path
             yield from _faults(inner, source, step, inner_kind)
@@ -149,9 +172,16 @@ def _faults(error: BaseException, source: str, path: str, kind: type) -> Iterato
         yield from (fault.at(_place(source, path)) for fault in error.faults)
     elif isinstance(error, KeyError):
         name = path.rpartition(".")[2]
-        yield InputError(_place(source, path), "given", "nothing", f"Write {name} = {_example(kind, name)}.")
+        yield InputError(_place(source, path), "given", Shown("nothing"), f"Write {name} = {_example(kind, name)}.")
     else:
         raise error
+
+
+def _misspelt(error: BaseExceptionGroup[Any], kind: type) -> set[str]:
+    """Fields that an unknown key was meant to be."""
+    unknown = {key for inner in error.exceptions for key in getattr(inner, "extra_fields", ())}
+    names = [each.name for each in attrs.fields(kind)]
+    return {name for key in unknown for name in get_close_matches(key, names, n=1)}
 
 
 def _place(source: str, *steps: str) -> str:

@@ -334,7 +334,7 @@ def worst_durable_age(*, save_interval: Quantity, local_write_time: Quantity, dr
 
 def sustained_in_base(interval: Magnitude, pause: Magnitude, drain: Magnitude) -> Any:
     """Whether saves do not queue: the two time checks of a plan."""
-    return np.logical_and(pause < interval, drain <= interval)
+    return (pause < interval) & (drain <= interval)
 
 
 def worst_local_age_in_base(interval: Magnitude, pause: Magnitude, sustained: Any) -> Magnitude:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from html import escape
-
 from attrs import field, frozen
 
 __all__ = ["Card", "Row", "Verdict"]
 
 _MARKS = {True: "ok", False: "FAILS", None: "not checked"}
+# dark enough for white letters; the words say it without them
 _COLOURS = {True: "#1a6e3c", False: "#b3261e", None: "#5f6368"}
+_CELL = 'style="text-align:left;padding:2px 14px 2px 0;vertical-align:top"'
+_KEPT = 'style="text-align:left;padding:2px 14px 2px 0;vertical-align:top;white-space:nowrap"'
+_TABLE = 'style="border-collapse:collapse;margin:8px 0;color:inherit;font-size:inherit"'
 
 
 @frozen
@@ -77,25 +79,46 @@ class Card:
         return lines
 
     def html(self) -> str:
-        """The card for a notebook: one table, no script, readable without its colours."""
-        cell = 'style="text-align:left;padding:2px 12px 2px 0;vertical-align:top"'
+        """The card for a notebook: tables, no script, readable without its colours and on a dark page."""
         rows = "".join(
-            f"<tr><td {cell}>{escape(row.label)}</td><td {cell}><b>{escape(row.value)}</b></td><td {cell}>{escape(row.note)}</td></tr>"
+            f"<tr><td {_KEPT}>{_escaped(row.label)}</td><td {_KEPT}><b>{_escaped(row.value)}</b></td>{_quiet_cell(row.note)}</tr>"
             for row in self.rows
         )
         checks = "".join(
-            f'<tr><td {cell}><b style="color:{_COLOURS[each.holds]}">{_MARKS[each.holds]}</b></td>'
-            f"<td {cell}>{escape(each.name)}: {escape(each.comparison)}</td>"
-            f"<td {cell}>{escape(each.advice)}</td></tr>"
+            f"<tr><td {_KEPT}>{_badge(_MARKS[each.holds], each.holds)}</td><td {_KEPT}>{_escaped(each.name)}</td>"
+            f"<td {_KEPT}><b>{_escaped(each.comparison)}</b></td>{_quiet_cell(each.advice)}</tr>"
             for each in self.verdicts
         )
-        notes = "".join(f'<div style="color:#5f6368">{escape(note)}</div>' for note in self.notes)
+        notes = "".join(f'<div style="opacity:0.75">{_escaped(note)}</div>' for note in self.notes)
+        tables = "".join(f"<table {_TABLE}>{each}</table>" for each in (rows, checks) if each)
+        colour = _COLOURS[self._holds]
         return (
-            '<div style="border:1px solid #bbb;border-radius:6px;padding:10px 14px;display:inline-block;max-width:60em">'
-            f"<div><b>{escape(self.title)}</b>: {escape(self.headline)}</div>"
-            f'<table style="border-collapse:collapse;margin:8px 0">{rows}</table>'
-            f'<table style="border-collapse:collapse;margin:8px 0">{checks}</table>{notes}</div>'
+            f'<div style="border:1px solid #8886;border-left:5px solid {colour};border-radius:4px;padding:10px 14px;'
+            f'display:inline-block;max-width:60em"><div><b>{_escaped(self.title)}: {_escaped(self.headline)}</b></div>{tables}{notes}</div>'
         )
+
+    @property
+    def _holds(self) -> bool | None:
+        """The worst of the verdicts; None where there is none to show."""
+        if any(each.holds is False for each in self.verdicts):
+            return False
+        return True if any(each.holds for each in self.verdicts) else None
+
+
+def _badge(word: str, holds: bool | None) -> str:
+    style = f"background:{_COLOURS[holds]};color:#fff;border-radius:3px;padding:1px 6px;white-space:nowrap"
+    return f'<span style="{style}">{word}</span>'
+
+
+def _escaped(words: str) -> str:
+    # only notebooks need it, and it takes a millisecond to import
+    from html import escape
+
+    return escape(words)
+
+
+def _quiet_cell(words: str) -> str:
+    return f'<td {_CELL}><span style="opacity:0.75">{_escaped(words)}</span></td>'
 
 
 def _aligned(cells: list[tuple[str, str, str]]) -> list[str]:

@@ -47,6 +47,8 @@ def readable(value: Quantity | float | None, *, binary: bool = False, digits: in
 def _range(values: Any, one: Callable[[float], str]) -> str:
     if not np.ndim(values):
         return one(values)
+    if not np.size(values):
+        return "none"
     least, most = one(float(np.min(values))), one(float(np.max(values)))
     return least if least == most else f"{least} to {most}"
 
@@ -84,6 +86,8 @@ def _digits(value: Fraction, digits: int, rounding: str = ROUND_HALF_EVEN) -> st
     if value == 0:
         return "0"
     exact = Decimal(value.numerator) / Decimal(value.denominator)
+    if abs(exact.adjusted()) > 12:
+        return f"{exact:.{digits - 1}e}"
     step = Decimal((0, (1,), exact.adjusted() - digits + 1))
     rounded = exact.quantize(step, rounding=rounding) if step < 1 or rounding != ROUND_HALF_EVEN else exact.quantize(Decimal(1))
     if abs(rounded.adjusted()) > 12:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from attrs import frozen
 
-from mlsysim.report.card import Verdict
 from mlsysim.report.wording import readable
 from mlsysim.solvers.result import Record
 from mlsysim.units import Quantity
+
+if TYPE_CHECKING:
+    from mlsysim.report.card import Verdict
 
 __all__ = ["Check", "Remedy"]
 
@@ -74,6 +76,10 @@ class Check(Record):
 
     json_fields: ClassVar[tuple[str, ...]] = ("name", "holds", "value", "bound", "slack", "advice")
 
+    def __repr__(self) -> str:
+        words = f", advice={self.advice!r}" if self.advice else ""
+        return f"Check({self.name!r}, holds={self.holds}, {self.verdict.comparison}{words})"
+
     @property
     def advice(self) -> str:
         """What would mend it, with numbers that do; empty where it holds."""
@@ -87,6 +93,8 @@ class Check(Record):
     @property
     def verdict(self) -> Verdict:
         """The check as a card shows it."""
+        from mlsysim.report.card import Verdict
+
         if self.holds is None:
             return Verdict(self.name, None, f"needs {readable(self.value)}", self.advice)
         sign = ("<" if self.strict else "<=") if np.all(self.holds) else "against"

@@ -5,15 +5,17 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
 import numpy as np
 
 from mlsysim.errors import InputError, nearest
-from mlsysim.report.card import Card
 from mlsysim.report.wording import readable
 from mlsysim.units import Quantity
+
+if TYPE_CHECKING:
+    from mlsysim.report.card import Card
 
 __all__ = ["Record", "Result"]
 
@@ -107,7 +109,8 @@ def _explained(name: str, value: Any, law: Callable[..., Any], known: dict[str, 
     if equation:
         lines.append(f"  Equation: {equation[1].replace('``', '')}")
     given = [f"{each} = {readable(known[each])}" for each in inspect.signature(law).parameters if known.get(each) is not None]
-    lines.append(f"  With: {', '.join(given)}")
+    if given:
+        lines.append(f"  With: {', '.join(given)}")
     for heading in ("Notes", "References"):
         section = re.search(rf"^{heading}\n-+\n(.*?)(?=\n\n\S[^\n]*\n-+\n|\Z)", text, re.MULTILINE | re.DOTALL)
         if section:

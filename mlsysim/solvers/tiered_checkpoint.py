@@ -93,7 +93,7 @@ class TieredCheckpointModel:
         read = _optional(local_read_bandwidth, BANDWIDTH, "local_read_bandwidth")
         capacity = _optional(local_capacity, INFORMATION, "local_capacity")
         largest = _optional(largest_shard, INFORMATION, "largest_shard")
-        _broadcastable(size, count, local, durable, interval, network, read, capacity, largest)
+        shape = _shape_of(size, count, local, durable, interval, network, read, capacity, largest)
 
         shard = tiered.per_node_shard_in_base(size, count) if largest is None else _within(largest, size, count)
         pause = tiered.local_write_time_in_base(shard, local)
@@ -126,7 +126,7 @@ class TieredCheckpointModel:
             worst_local_age=give(cadence.worst_local_age_in_base(interval, pause, sustained), TIME),
             worst_durable_age=give(cadence.worst_durable_age_in_base(interval, pause, drain, sustained), TIME),
             local_bytes_needed=give(needed, INFORMATION),
-            feasible=give_ratio(sustained if capacity is None else np.logical_and(sustained, needed <= capacity)),
+            feasible=_spread(sustained if capacity is None else sustained & (needed <= capacity), shape),
         )
 
 
@@ -138,13 +138,13 @@ def _kept(value: Any, base: Any, kind: Any) -> Any:
     """What was given, as nothing else can change it."""
     if value is None:
         return None
-    if type(base) is float:
-        return value if isinstance(value, Quantity) and np.ndim(value.magnitude) == 0 else give(base, kind)
+    if isinstance(base, float):
+        return value if isinstance(value, Quantity) and not isinstance(value.magnitude, np.ndarray) else give(base, kind)
     return locked(give(np.array(base), kind))
 
 
 def _kept_count(count: Any) -> Any:
-    return give_ratio(np.array(count)) if np.ndim(count) else count
+    return give_ratio(np.array(count)) if isinstance(count, np.ndarray) else count
 
 
 def _within(largest: Any, size: Any, count: Any) -> Any:
@@ -160,10 +160,17 @@ def _within(largest: Any, size: Any, count: Any) -> Any:
     return largest
 
 
-def _broadcastable(*values: Any) -> None:
-    shapes = [np.shape(value) for value in values if np.ndim(value)]
+def _spread(feasible: Any, shape: tuple[int, ...]) -> Any:
+    """Of the shape of all inputs, those that no check needs included."""
+    return give_ratio(feasible if np.shape(feasible) == shape else np.broadcast_to(feasible, shape))
+
+
+def _shape_of(*values: Any) -> tuple[int, ...]:
+    shapes = [value.shape for value in values if isinstance(value, np.ndarray)]
+    if not shapes:
+        return ()
     try:
-        np.broadcast_shapes(*shapes)
+        return np.broadcast_shapes(*shapes)
     except ValueError:
         listed = ", ".join(map(str, shapes))
         raise InputError(f"{_PLACE}.solve", "given arrays that broadcast together", listed, "Give a column and a row, say.") from None

@@ -31,8 +31,8 @@ def card_of(result: TieredCheckpointResult, binary: bool) -> Card:
         Row("drain", shown(result.drain_time), f"{percent(result.drain_utilization)} of the interval; limited by {limit}"),
         Row("store per node", shown(result.durable_share_per_node), "of durable_bandwidth"),
         Row("save interval", shown(given.save_interval), f"the path sustains one from {shown(result.shortest_save_interval)}"),
-        Row("oldest local copy", readable(result.worst_local_age, digits=4), "at worst"),
-        Row("oldest durable copy", readable(result.worst_durable_age, digits=4), "at worst"),
+        _oldest("oldest local copy", result.worst_local_age),
+        _oldest("oldest durable copy", result.worst_durable_age),
     ]
     if np.any(result.backlog_growth.base > 0):
         rows.append(Row("backlog grows", shown(result.backlog_growth), "until local storage is full"))
@@ -40,6 +40,11 @@ def card_of(result: TieredCheckpointResult, binary: bool) -> Card:
     return Card(
         title="Tiered checkpoint", headline=_headline(result), rows=tuple(rows), verdicts=tuple(each.verdict for each in result.checks)
     )
+
+
+def _oldest(label: str, age: Any) -> Row:
+    note = "saves queue without end" if np.all(np.isinf(age.base)) else "at worst"
+    return Row(label, readable(age, digits=4).replace("never", "ever older"), note)
 
 
 def _headline(result: TieredCheckpointResult) -> str:
@@ -50,4 +55,6 @@ def _headline(result: TieredCheckpointResult) -> str:
 
 def _counted(count: Any) -> str:
     """Nodes as a card shows them."""
-    return f"{count:,}" if not np.ndim(count) else f"{np.min(count):,} to {np.max(count):,}"
+    if not np.ndim(count):
+        return f"{count:,}"
+    return f"{np.min(count):,} to {np.max(count):,}" if np.size(count) else "no"

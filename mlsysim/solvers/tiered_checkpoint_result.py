@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
 import numpy as np
@@ -12,11 +12,13 @@ from attrs import frozen
 from mlsysim.errors import InputError
 from mlsysim.fields import give_ratio
 from mlsysim.physics import cadence, quantities, tiered
-from mlsysim.report.card import Card
-from mlsysim.solvers import tiered_checkpoint_card, tiered_checkpoint_checks
+from mlsysim.solvers import tiered_checkpoint_checks
 from mlsysim.solvers.check import Check
 from mlsysim.solvers.result import Record, Result
 from mlsysim.units import Quantity
+
+if TYPE_CHECKING:
+    from mlsysim.report.card import Card
 
 __all__ = ["TieredCheckpointInputs", "TieredCheckpointResult"]
 
@@ -119,7 +121,9 @@ class TieredCheckpointResult(Result):
 
     def card(self, *, binary: bool = False) -> Card:
         """The answer as rows and checks; in binary units where asked."""
-        return tiered_checkpoint_card.card_of(self, binary)
+        from mlsysim.solvers.tiered_checkpoint_card import card_of
+
+        return card_of(self, binary)
 
     def timeline(self, axes: Any = None) -> Any:
         """One save interval drawn to scale; needs the extra ``plot``.

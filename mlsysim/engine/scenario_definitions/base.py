@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from mlsysim.engine.text import plain, read_json, read_toml, structured
 from mlsysim.errors import InputError
+
+if TYPE_CHECKING:
+    from mlsysim.report.card import Card
 
 __all__ = ["Scenario"]
 
@@ -23,12 +26,22 @@ class Scenario:
         """The answer to this situation."""
         raise NotImplementedError
 
+    def about(self) -> tuple[str, ...]:
+        """What the situation is, in lines."""
+        raise NotImplementedError
+
+    def card(self, *, binary: bool = False) -> Card:
+        """The answer as a person sees it; in binary units where asked."""
+        card: Card = self.result.card(binary=binary)
+        return card
+
     def _repr_html_(self) -> str:
-        html: str = self.result._repr_html_()
-        return html
+        return self.card().html()
 
     def to_dict(self) -> dict[str, Any]:
         """Fields as tables, text and numbers, with the name of the class under ``scenario``."""
+        from mlsysim.engine.text import plain
+
         fields: dict[str, Any] = plain(self)
         return {"scenario": type(self).__name__, **fields}
 
@@ -43,20 +56,26 @@ class Scenario:
         return json.dumps(self.to_dict(), indent=2)
 
     @classmethod
-    def from_dict(cls: type[S], table: dict[str, Any], source: str = "") -> S:
-        """A scenario from a table; an InputError carries every fault, each with its place."""
+    def from_dict(cls: type[S], table: dict[str, Any], source: str = "", *, folder: Path | None = None) -> S:
+        """A scenario from a table; an InputError carries every fault, each with its place. Paths are relative to ``folder``."""
+        from mlsysim.engine.text import structured
+
         fields = dict(table)
         named = fields.pop("scenario", cls.__name__)
         if named != cls.__name__:
             raise InputError(f"{source}: scenario".removeprefix(": "), cls.__name__, named, f'Write scenario = "{cls.__name__}".')
-        return structured(cls, fields, source)
+        return structured(cls, fields, source, folder or Path())
 
     @classmethod
     def from_toml(cls: type[S], text: str, source: str = "") -> S:
         """A scenario from TOML text."""
+        from mlsysim.engine.text import read_toml
+
         return cls.from_dict(read_toml(text, source or "the text"), source)
 
     @classmethod
     def from_json(cls: type[S], text: str, source: str = "") -> S:
         """A scenario from JSON text."""
+        from mlsysim.engine.text import read_json
+
         return cls.from_dict(read_json(text, source or "the text"), source)

@@ -7,6 +7,7 @@ from attrs import frozen
 from mlsysim.engine.scenario_definitions.base import Scenario
 from mlsysim.fields import BANDWIDTH, BYTES_PER_PARAM, TIME, choice, quantity
 from mlsysim.physics.quantities import memory_from_params
+from mlsysim.report.wording import readable
 from mlsysim.solvers import TieredCheckpointModel, TieredCheckpointResult
 from mlsysim.specs import Fleet, Workload
 from mlsysim.units import Quantity
@@ -80,4 +81,13 @@ class TieredCheckpointScenario(Scenario):
             network_bandwidth=node.network_bandwidth,
             local_read_bandwidth=node.local_read_bandwidth,
             local_capacity=node.local_capacity,
+        )
+
+    def about(self) -> tuple[str, ...]:
+        """What the situation is, in lines."""
+        fleet = self.fleet
+        return (
+            f"{self.workload.name}: {readable(self.workload.parameters)}, {readable(self.bytes_per_param)}",
+            f"{fleet.name}: {fleet.count:,} nodes of {fleet.node.accelerators} accelerators",
+            f"local write {readable(self.local_bandwidth)} per node, store {readable(self.durable_bandwidth)}",
         )

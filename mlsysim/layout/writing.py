@@ -1,0 +1,103 @@
+"""Which holder writes each part, rule by rule."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mlsysim.layout.layout import Column
+from mlsysim.specs.parallel import ParallelPlan
+from mlsysim.specs.writers import Balanced, EveryHolder, ReplicaParallel, Writers
+
+if TYPE_CHECKING:
+    from mlsysim.layout.prediction import Array, Parts
+
+__all__ = ["written"]
+
+Rows = tuple[Column, Column, Column, Column]
+
+
+def written(parts: list[Parts], arrays: list[Array], plan: ParallelPlan, objects: int) -> Rows:
+    """Columns tensor, offset, extent and rank of what is written.
+
+    Parameters
+    ----------
+    parts, arrays : list
+        What each array is cut into, and the array.
+    plan : ParallelPlan
+    objects : int
+        Things that every rank holds and that are no tensors; they count in the balance.
+    """
+    axes = max((len(each.placed.tensor.shape) for each in arrays), default=0)
+    owners = _balanced(parts, arrays, plan.ranks, objects) if isinstance(plan.writers, Balanced) else None
+    columns = [
+        (np.full(len(rank), place, np.int32), _wide(offset, axes, 0), _wide(extent, axes, 1), rank)
+        for place, (each, array) in enumerate(zip(parts, arrays, strict=True))
+        for offset, extent, rank in [_by_rule(each, array.writers or plan.writers, owners[place] if owners else None)]
+    ]
+    tensor, offset, extent, rank = (np.concatenate(each) for each in zip(*columns, strict=True)) if columns else _none()
+    return tensor, offset, extent, rank.astype(np.int32)
+
+
+def _none() -> Rows:
+    return np.zeros(0, np.int32), np.zeros((0, 0), np.int64), np.zeros((0, 0), np.int64), np.zeros(0, np.int32)
+
+
+def _wide(column: Column, axes: int, fill: int) -> Column:
+    """A column of offsets or extents with as many axes as the widest."""
+    return np.pad(column, ((0, 0), (0, axes - column.shape[1])), constant_values=fill)
+
+
+def _by_rule(parts: Parts, rule: Writers, owners: Column | None) -> tuple[Column, Column, Column]:
+    """What is written of one array: offset, extent, rank."""
+    copies = parts.holders.shape[1]
+    if isinstance(rule, EveryHolder):
+        return np.repeat(parts.offset, copies, axis=0), np.repeat(parts.extent, copies, axis=0), parts.holders.reshape(-1)
+    if isinstance(rule, ReplicaParallel):
+        return _shared(parts)
+    if isinstance(rule, Balanced) and owners is not None:
+        return parts.offset, parts.extent, owners
+    return parts.offset, parts.extent, parts.holders[:, 0]
+
+
+def _shared(parts: Parts) -> tuple[Column, Column, Column]:
+    """Each part again in as many as it has holders, along the first axis that divides."""
+    copies = parts.holders.shape[1]
+    axis = next((axis for axis in range(parts.extent.shape[1]) if (parts.extent[:, axis] % copies == 0).all()), None)
+    if axis is None or copies == 1:
+        return parts.offset, parts.extent, parts.holders[:, 0]
+    extent, offset = np.repeat(parts.extent, copies, axis=0), np.repeat(parts.offset, copies, axis=0)
+    extent[:, axis] //= copies
+    offset[:, axis] += extent[:, axis] * np.tile(np.arange(copies), len(parts.offset))
+    return offset, extent, parts.holders.reshape(-1)
+
+
+def _balanced(parts: list[Parts], arrays: list[Array], ranks: int, objects: int) -> list[Column]:
+    """Owner of each part: the lowest holders come to them in the order of their state, each goes to its least loaded holder."""
+    counts = [len(each.offset) for each in parts]
+    lowest = np.concatenate([each.holders[:, 0] for each in parts]) if parts else np.zeros(0, np.int64)
+    weight = np.repeat([max(each.placed.tensor.bytes, 1) for each in arrays], counts)
+    shared = np.repeat([each.holders.shape[1] > 1 for each in parts], counts)
+    rows: Any = [holders for each in parts if each.holders.shape[1] > 1 for holders in each.holders]
+    place = np.cumsum(shared) - 1
+    owner, load = lowest.astype(np.int32), np.zeros(ranks, np.int64)
+    order = np.argsort(lowest, kind="stable")
+    last_of_first = int(np.searchsorted(lowest[order], 1)) if len(order) else 0
+    at = 0
+    # what one rank alone holds goes to it, and weighs from its turn on
+    for turn in [*np.flatnonzero(shared[order]).tolist(), len(order)]:
+        if at <= last_of_first <= turn and objects:
+            np.add.at(load, lowest[order[at:last_of_first]], weight[order[at:last_of_first]])
+            at = last_of_first
+            for _ in range(objects):
+                load[np.argmin(load)] += 1
+            objects = 0
+        np.add.at(load, lowest[order[at:turn]], weight[order[at:turn]])
+        if turn < len(order):
+            row = int(order[turn])
+            holders = rows[place[row]]
+            owner[row] = holders[np.argmin(load[holders])]
+            load[owner[row]] += weight[row]
+        at = turn + 1
+    return np.split(owner, np.cumsum(counts)[:-1]) if parts else []

@@ -1,0 +1,31 @@
+"""(b) One situation answered, every field read, against one multiplication in stock Pint."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pint
+import pytest
+from tests.benchmarks.alternating import fastest
+
+from mlsysim import Scenarios, TieredCheckpointResult
+
+FIELDS = TieredCheckpointResult.json_fields
+
+
+def all_fields(result: TieredCheckpointResult) -> list[Any]:
+    return [getattr(result, name) for name in FIELDS]
+
+
+@pytest.mark.slow
+def test_one_result(benchmark: Any, report_ratio: Callable[..., None]) -> None:
+    """The GPT-3 case drains in 2.45 s, however often it is asked."""
+    case = Scenarios.Gpt3TieredCheckpoint2K
+    stock = pint.UnitRegistry()
+    bandwidth, time = stock.Quantity(28.0, "GB/s"), stock.Quantity(10.0, "min")
+
+    answered, multiplied = fastest(lambda: all_fields(case.result), lambda: bandwidth * time, rounds=60, calls=300)
+    report_ratio("one result, all fields : one Pint multiplication", ours=answered * 1e6, bare=multiplied * 1e6, unit="us", aim=6)
+
+    benchmark.extra_info["ratio"] = answered / multiplied
+    values = benchmark(lambda: all_fields(case.result))
+    assert dict(zip(FIELDS, values, strict=True))["drain_time"].base == 2.45
