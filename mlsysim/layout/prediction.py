@@ -205,13 +205,14 @@ def _layout(
     arrays: list[Array], parts: list[Parts], rows: Any, plan: ParallelPlan, container: Container, objects: Sequence[str]
 ) -> CheckpointLayout:
     tensors = [each.placed.tensor for each in arrays]
-    tensor, offset, extent, rank = rows
+    tensor, offset, extent, device = rows
+    rank = device // np.int32(plan.devices_per_process)
     bits = np.array([each.bytes * 8 / each.elements if each.elements else 0 for each in tensors])
     payload = np.ceil(extent.prod(axis=1) * bits[tensor] / 8).astype(np.int64)
     stored = payload + container.per_fragment
-    size = np.bincount(rank, weights=stored, minlength=plan.ranks).astype(np.int64) + container.per_file
-    writers = np.flatnonzero(np.bincount(rank, minlength=plan.ranks)) if len(rank) else np.zeros(0, np.int64)
-    place = np.full(plan.ranks, -1, np.int32)
+    size = np.bincount(rank, weights=stored, minlength=plan.processes).astype(np.int64) + container.per_file
+    writers = np.flatnonzero(np.bincount(rank, minlength=plan.processes)) if len(rank) else np.zeros(0, np.int64)
+    place = np.full(plan.processes, -1, np.int32)
     place[writers] = np.arange(len(writers), dtype=np.int32)
     copies = {each.name: part.holders.shape[1] for each, part in zip(tensors, parts, strict=True)}
     return CheckpointLayout(
@@ -224,7 +225,7 @@ def _layout(
         data_files=Files(
             names=tuple(f"rank_{each}" for each in writers.tolist()), rank=writers.astype(np.int32), size=size[writers],
         ),
-        ranks=plan.ranks,
+        ranks=plan.processes,
         replicas_recorded=True,
         metadata_files=container.metadata(len(rank), len(tensors)),
         objects=tuple(objects),

@@ -43,6 +43,12 @@ class Placed:
     everywhere: bool = False
     trained: bool = True
 
+    def __attrs_post_init__(self) -> None:
+        axes = len(self.tensor.shape)
+        axis = self.tensor_axis
+        if axis is not None and (isinstance(axis, bool) or axis not in range(axes)):
+            raise InputError("Placed.tensor_axis", f"an axis of {self.tensor.name}, below {axes}", axis, "Leave it out for no cut.")
+
 
 def _layers(value: object) -> tuple[int, ...] | None:
     return None if value is None else tuple(take_count(each, "ParallelPlan.stage_layers") for each in value)  # type: ignore[attr-defined]
@@ -65,6 +71,8 @@ class ParallelPlan:
         Layers of each pipeline stage; left out, one more for each of the first stages where they do not divide.
     vocabulary_multiple : int
         The vocabulary is padded to a multiple of this times ``tensor``.
+    devices_per_process : int
+        Devices that one writing process drives, as in JAX; the ranks of a layout are then processes.
     sharding : Sharding
         How a tensor is cut over the data-parallel ranks.
     writers : Writers
@@ -91,6 +99,7 @@ class ParallelPlan:
     shard_group: int | None = field(default=None)
     stage_layers: tuple[int, ...] | None = field(default=None, converter=_layers)
     vocabulary_multiple: int = count(default=1)
+    devices_per_process: int = count(default=1)
     sharding: Sharding = field(factory=Rows, validator=attrs.validators.instance_of(Sharding))
     writers: Writers = field(factory=Balanced, validator=attrs.validators.instance_of(Writers))
 
@@ -102,6 +111,9 @@ class ParallelPlan:
             if value is not None and self.data * self.context % take_count(value, f"ParallelPlan.{name}"):
                 whole = self.data * self.context
                 raise InputError(f"ParallelPlan.{name}", f"a divisor of data x context, {whole}", value, f"Write {name}={whole}, say.")
+        if self.ranks % self.devices_per_process:
+            fix = "Write devices_per_process=8, say."
+            raise InputError("ParallelPlan.devices_per_process", f"a divisor of {self.ranks} ranks", self.devices_per_process, fix)
         if self.stage_layers is not None and len(self.stage_layers) != self.pipeline:
             given = f"{len(self.stage_layers)} entries"
             raise InputError("ParallelPlan.stage_layers", f"one entry for each of {self.pipeline} stages", given, "Name them all.")
@@ -110,6 +122,11 @@ class ParallelPlan:
     def ranks(self) -> int:
         """Ranks of the whole job."""
         return self.tensor * self.pipeline * self.data * self.context
+
+    @property
+    def processes(self) -> int:
+        """Processes that write."""
+        return self.ranks // self.devices_per_process
 
     @property
     def replicas(self) -> int:

@@ -168,6 +168,10 @@ class Adapters:
                 yield attrs.evolve(tensor, name=f"{tensor.name}.lora_b", shape=(*tensor.shape[:-2], rows, self.rank))
 
 
+def _components(value: Iterable[Component]) -> tuple[Component, ...]:
+    return tuple(value)
+
+
 @frozen(kw_only=True)
 class StateRecipe:
     """What a save holds, component by component.
@@ -195,7 +199,7 @@ class StateRecipe:
     """
 
     name: str = text()
-    components: tuple[Component, ...] = field(converter=tuple)
+    components: tuple[Component, ...] = field(converter=_components)
     adapters: Adapters | None = None
 
     def __attrs_post_init__(self) -> None:
