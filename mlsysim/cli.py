@@ -1,4 +1,4 @@
-"""The command line: ``mlsysim check``, ``mlsysim list``.
+"""The command line: ``mlsysim check``, ``layout``, ``bytes``, ``list``.
 
 Exit codes: 0 feasible or done, 3 not feasible, 2 bad input.
 """
@@ -9,19 +9,24 @@ import io
 import json
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import attrs
 from cyclopts import App, CycloptsError, Parameter
 
 import mlsysim
 from mlsysim.catalog import Catalog, Fleets, Models, Nodes, Stores
+from mlsysim.catalog.recipes import Recipes
 from mlsysim.engine.files import changed, find_scenario
 from mlsysim.engine.scenario_types import Scenario
 from mlsysim.engine.scenarios import Scenarios
-from mlsysim.errors import InputError
+from mlsysim.errors import InputError, nearest
 from mlsysim.layout import CheckpointLayout, Report, read_checkpoint
 from mlsysim.layout.card import card_of, layout_fields
 from mlsysim.report.jsonable import jsonable
+
+if TYPE_CHECKING:
+    from mlsysim.specs.recipe import StateRecipe
 
 __all__ = ["app", "main"]
 
@@ -131,6 +136,71 @@ def layout(
     return INFEASIBLE if report is not None and not report.ok else FEASIBLE
 
 
+@app.command(name="bytes")
+def bytes_(
+    *,
+    config: str,
+    recipe: str,
+    plan: str | None = None,
+    lora_rank: int | None = None,
+    lora_base: str | None = None,
+    ranks_per_node: int = 8,
+    json: Annotated[bool, Parameter(negative=())] = False,
+    binary: Annotated[bool, Parameter(negative=())] = False,
+) -> int:
+    """Say how many bytes a save of a model holds, component by component and rank by rank.
+
+    Examples
+    --------
+      mlsysim bytes --config config.json --recipe mixed-adam
+      mlsysim bytes --config config.json --recipe mixed-adam --plan "tp=8,pp=16,dp=70,zero=1"
+
+    Parameters
+    ----------
+    config
+        A Hugging Face config.json.
+    recipe
+        What a save holds for each parameter; `mlsysim list` shows them.
+    plan
+        Degrees of parallelism: tp, pp, dp, cp, ep, zero, shard, vocab, devices, layers, writers, sharding.
+    lora_rank
+        Train adapters of this rank only.
+    lora_base
+        Element type of the frozen base, where a save of adapters holds it too.
+    ranks_per_node
+        Consecutive ranks that share a node.
+    json
+        Print as JSON: base units, stable keys.
+    binary
+        Print sizes in GiB instead of GB.
+    """
+    from mlsysim.layout.state_bytes import state_bytes
+    from mlsysim.specs.huggingface import shape_from_config
+    from mlsysim.specs.plan_text import plan_from_text
+
+    found = state_bytes(shape_from_config(config), _recipe(recipe, lora_rank, lora_base), None if plan is None else plan_from_text(plan))
+    if json:
+        _print_json(jsonable(found))
+    else:
+        print(found.card(binary=binary, ranks_per_node=ranks_per_node).text())
+    return FEASIBLE
+
+
+def _recipe(name: str, rank: int | None, base: str | None) -> StateRecipe:
+    """A recipe by its name, with hyphens or underscores; on adapters where a rank is given."""
+    from mlsysim.specs.recipe import Adapters
+
+    key = name.replace("-", "_")
+    if key not in Recipes:
+        raise InputError("--recipe", "the name of a recipe", name, nearest(key, Recipes))
+    found: StateRecipe = getattr(Recipes, key)
+    if rank is None:
+        if base is not None:
+            raise InputError("--lora-base", "given with --lora-rank", base, "Add --lora-rank 16, say.")
+        return found
+    return attrs.evolve(found, name=f"{found.name}, adapters of rank {rank}", adapters=Adapters(rank=rank, base=base))
+
+
 def _verified(found: CheckpointLayout) -> Report:
     """Verify with a progress bar on stderr, where that is a terminal."""
     from rich.console import Console
@@ -171,7 +241,7 @@ def list_(name: str | None = None, /, *, json: Annotated[bool, Parameter(negativ
     json
         Print as JSON.
     """
-    catalogs = (Scenarios, Models, Fleets, Nodes, Stores)
+    catalogs = (Scenarios, Models, Recipes, Fleets, Nodes, Stores)
     if name is not None:
         _print_entry(name, catalogs, json)
     elif json:
@@ -184,8 +254,6 @@ def list_(name: str | None = None, /, *, json: Annotated[bool, Parameter(negativ
 
 
 def _print_entry(name: str, catalogs: Sequence[Catalog[Any]], as_json: bool) -> None:
-    from mlsysim.errors import nearest
-
     for each in catalogs:
         if name in each:
             sources = each.sources(name)

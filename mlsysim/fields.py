@@ -18,8 +18,8 @@ from mlsysim.errors import InputError
 from mlsysim.units import Magnitude, Quantity, adopt, is_ours, parse, parse_unit, quantity_in
 
 __all__ = [
-    "BANDWIDTH", "BYTES_PER_PARAM", "INFORMATION", "KINDS", "PARAMETERS", "RATIO", "TIME", "Kind",
-    "choice", "count", "flag", "give", "give_ratio", "kind_of", "locked", "quantity", "take", "take_count", "text", "valid",
+    "BANDWIDTH", "BYTES_PER_PARAM", "INFORMATION", "KINDS", "PARAMETERS", "RATE", "RATIO", "TIME", "Kind",
+    "choice", "count", "flag", "give", "give_ratio", "kind_of", "locked", "quantity", "ratio", "take", "take_count", "text", "valid",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -48,7 +48,8 @@ BANDWIDTH = _kind("a bandwidth (information per time)", "byte/second", "12 GB/s"
 PARAMETERS = _kind("a number of parameters", "parameter", "70.6e9 param")
 BYTES_PER_PARAM = _kind("an amount of information per parameter", "byte/parameter", "14 byte/param")
 RATIO = _kind("a ratio", "", "0.5")
-KINDS = {kind.units: kind for kind in (INFORMATION, TIME, BANDWIDTH, PARAMETERS, BYTES_PER_PARAM, RATIO)}
+RATE = _kind("a rate (per time)", "1/second", "3 1/day")
+KINDS = {kind.units: kind for kind in (INFORMATION, TIME, BANDWIDTH, PARAMETERS, BYTES_PER_PARAM, RATIO, RATE)}
 
 # what people write by mistake, so that the error can call it by its name
 _MISTAKEN = {
@@ -238,16 +239,30 @@ def text() -> Any:
     return _field(convert, False)
 
 
-def choice(kind: type[T], *, example: str) -> Any:
-    """An attrs field that holds an object of one class."""
+def choice(kind: type[T], *, example: str, optional: bool = False) -> Any:
+    """An attrs field that holds an object of one class, or nothing where that is allowed."""
 
-    def convert(value: object, owner: object, attribute: attrs.Attribute[Any]) -> T:
+    def convert(value: object, owner: object, attribute: attrs.Attribute[Any]) -> T | None:
+        if value is None and optional:
+            return None
         if not isinstance(value, kind):
             place = f"{type(owner).__name__}.{attribute.name}"
             raise InputError(place, f"a {kind.__name__}", value, f"Write {attribute.name}={example}.")
         return value
 
-    return _field(convert, False, holds=kind)
+    return _field(convert, optional, holds=kind)
+
+
+def ratio(*, least: float, most: float, default: float) -> Any:
+    """An attrs field that holds a plain number between two bounds."""
+
+    def convert(value: object, owner: object, attribute: attrs.Attribute[Any]) -> float:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
+            place = f"{type(owner).__name__}.{attribute.name}"
+            raise InputError(place, f"a ratio from {least:g} to {most:g}", value, f"Write {attribute.name}={default:g}, say.")
+        return float(value)
+
+    return _field(convert, False, default)
 
 
 def _field(convert: Any, optional: bool, default: Any = None, **metadata: Any) -> Any:

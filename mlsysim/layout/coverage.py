@@ -85,7 +85,8 @@ def _on_axes(start: Column, stop: Column, shape: list[int]) -> Coverage:
     first = [np.searchsorted(cuts[axis], start[:, axis]) for axis in range(len(shape))]
     last = [np.searchsorted(cuts[axis], stop[:, axis]) for axis in range(len(shape))]
     inner = math.prod(len(each) for each in cuts[1:])
-    if inner > _MOST_CELLS or len(shape) > _MOST_AXES:
+    cells = inner * len(cuts[0])
+    if inner > _MOST_CELLS or len(shape) > _MOST_AXES or cells > max(_MOST_CELLS, len(start) ** 2):
         return _pairwise(start, stop, shape)
     slabs = max(1, _CELLS // max(inner, 1))
     total = Coverage(0, 0, None, None)
@@ -115,14 +116,21 @@ def _pairwise(start: Column, stop: Column, shape: list[int]) -> Coverage:
     Where boxes share elements, ``missing`` is the least that it can be; the whole is given as the place of a hole.
     """
     volumes = [math.prod(each) for each in (stop - start).tolist()]
+    # along the axis with the most places, a box shares elements only with those that begin before it ends
+    axis = max(range(len(shape)), key=lambda each: len(np.unique(start[:, each]))) if len(start) else 0
+    order = np.argsort(start[:, axis], kind="stable")
+    start, stop = start[order], stop[order]
+    reach = np.searchsorted(start[:, axis], stop[:, axis])
     doubled, overlap = 0, None
-    for place in range(len(start)):
-        low, high = np.maximum(start[place], start[place + 1 :]), np.minimum(stop[place], stop[place + 1 :])
+    for place, end in enumerate(reach.tolist()):
+        if end <= place + 1:
+            continue
+        low, high = np.maximum(start[place], start[place + 1 : end]), np.minimum(stop[place], stop[place + 1 : end])
         shared = np.flatnonzero((low < high).all(axis=1))
         for other in shared[:_MOST_PAIRS].tolist():
             doubled += math.prod((high[other] - low[other]).tolist())
             overlap = overlap or Box(tuple(low[other].tolist()), tuple((high[other] - low[other]).tolist()))
-        if doubled and len(shared) > _MOST_PAIRS:
+        if doubled > 0 and len(shared) > _MOST_PAIRS:
             break
     missing = max(math.prod(shape) - sum(volumes), 0)
     return Coverage(missing, doubled, Box((0,) * len(shape), tuple(shape)) if missing else None, overlap)

@@ -136,7 +136,7 @@ _WIDTHS = {_BYTE: 1, _SHORT: 2, _INT: 4, _LONG: 1}
 _NUMBER = rb"(?:K.|M..|J....|\x8a(?:\x05.{5}|\x06.{6}|\x07.{7}|\x08.{8}))"
 _RAW = rb"(\)|%b\x85\x94|%b{2}\x86\x94|%b{3}\x87\x94|\(%b{4,64}t\x94)" % ((_NUMBER,) * 4)
 _REF = rb"(h.|j....)"
-_TEXT = rb"(?:\x8c(.[^\x94]*)\x94|%b)" % _REF
+_TEXT = rb"(?:\x8c(.[^\x94]{0,255})\x94|%b)" % _REF
 _OBJECT, _BUILT = rb"\)\x81\x94\}\x94\(", rb"ub"
 # what the memo keeps of an object and of its state
 _BOTH = (_SKIPPED, _SKIPPED)
@@ -397,14 +397,16 @@ class _Plans(_Run):
 
     def learn(self, state: Any, memo: list[Any]) -> None:  # noqa: ARG002
         item = self.reading.names[_PLANNER, "WriteItem"]
-        value = rb"(?:[N\x88\x89]|%b|%b|%b%b\x85\x94R\x94)" % (_NUMBER, _TEXT, _REF, _RAW)
-        # an item holds an index and tensor data, which holds a chunk
-        within = _REF + _OBJECT + rb"(?:%b%b)*" % (_REF, value) + _BUILT
-        within = _REF + _OBJECT + rb"(?:%b(?:%b|%b))*" % (_REF, value, within) + _BUILT
         ref = _Memo(memo, (item,)).ref(item)
         self.prefix = ref + b")\x81"
-        whole = re.escape(ref) + _OBJECT + rb"(?:%b(?:%b|%b))*" % (_REF, value, within) + _BUILT
-        self.pattern = re.compile(whole.replace(rb"(?:", rb"(").replace(rb"(", rb"(?:").replace(rb"\(?:", rb"\("), re.DOTALL)
+        # an item holds an index and tensor data, which holds a chunk; atomic, so that no form takes long to refuse, and without groups
+        key, raw = _REF.replace(b"(", b"(?:"), _RAW.replace(b"(", b"(?:", 1)
+        plain = rb"%b%b\x85\x94R\x94|%b|[N\x88\x89]|\x8c.[^\x94]{0,255}\x94|%b" % (key, raw, _NUMBER, key)
+        plain = rb"%b\)\x81\x94\((?>%b)*+t\x94b|%b" % (key, plain, plain)
+        fields = rb"(?:%b(?>%b))*+" % (key, plain)
+        for _ in range(2):
+            fields = rb"(?:%b(?>%b|%b))*+" % (key, key + _OBJECT + fields + _BUILT, plain)
+        self.pattern = re.compile(re.escape(ref) + _OBJECT + fields + _BUILT, re.DOTALL)
 
     def take(self, data: Any, at: int, memo: list[Any]) -> tuple[int, int]:
         match, count = self.pattern.match, 0  # type: ignore[union-attr]
@@ -422,7 +424,7 @@ class _Plans(_Run):
 
 
 # the opcodes that put into the memo, among those of such an item
-_MEMOIZE = re.compile(rb"h.|j....|K.|M..|J....|\x8a(?:\x05.{5}|\x06.{6}|\x07.{7}|\x08.{8})|\x8c.[^\x94]*|(\x94)|.", re.DOTALL)
+_MEMOIZE = re.compile(rb"h.|j....|K.|M..|J....|\x8a(?:\x05.{5}|\x06.{6}|\x07.{7}|\x08.{8})|\x8c.[^\x94]{0,255}|(\x94)|.", re.DOTALL)
 
 
 def _number(raw: bytes) -> int:

@@ -139,8 +139,8 @@ class Case:
     ----------
     case_id, schema_version : str
     world_size : int
-    source, target : dict of str to int
-        The topology it was written with, and the one it is to be read with.
+    source, target : dict
+        The topology it was written with, and the one it is to be read with: axes and their sizes.
     components, features : tuple of str
     fragments : tuple of CaseFragment
     oracle_file : str or None
@@ -154,8 +154,8 @@ class Case:
     case_id: str
     schema_version: str
     world_size: int
-    source: dict[str, int]
-    target: dict[str, int]
+    source: dict[str, Any]
+    target: dict[str, Any]
     components: tuple[str, ...]
     features: tuple[str, ...]
     fragments: tuple[CaseFragment, ...]
@@ -222,10 +222,13 @@ def _count(table: Any, key: str, name: str) -> int:
     return count
 
 
-def _sizes(table: Any, key: str, place: str) -> dict[str, int]:
-    """Sizes of the axes of a topology."""
+def _sizes(table: Any, key: str, place: str) -> dict[str, Any]:
+    """Sizes of the axes of a topology; what else it says is kept as it is."""
     held = optional(table, key, dict, place) or {}
-    return {axis: _natural(size, below(place, f"{key}.{axis}")) for axis, size in held.items()}
+    for axis, size in held.items():
+        if isinstance(size, int) and not isinstance(size, bool):
+            _natural(size, below(place, f"{key}.{axis}"))
+    return held
 
 
 def _natural(value: Any, place: str) -> int:

@@ -47,7 +47,7 @@ def about(layout: CheckpointLayout, fragment: CaseFragment, row: int, kind: str,
 
 def _topology(case: Case, name: str) -> Iterator[Finding]:
     """Ranks inside the world, coordinates inside the axes, each rank in one place and each place of one rank."""
-    axes = {axis: size for axis, size in case.source.items() if axis != "world_size"}
+    axes = {axis: size for axis, size in case.source.items() if axis != "world_size" and type(size) is int}
     stated, product = case.source.get("world_size", case.world_size), 1
     for size in axes.values():
         product *= size

@@ -183,7 +183,8 @@ class _Frame:
         """A frame that does not state its length, with so many bytes added: can be read without knowing where it ends."""
         block = min(self.window, _BLOCK)
         sizes = [block] * (count // block) + [count % block]
-        fill = b"".join((size << 3 | 2 | (place == len(sizes) - 1)).to_bytes(3, "little") + bytes([byte]) for place, size in enumerate(sizes))
+        heads = (size << 3 | 2 | (place == len(sizes) - 1) for place, size in enumerate(sizes))
+        fill = b"".join(head.to_bytes(3, "little") + bytes([byte]) for head in heads)
         no_longer_last = bytes([self.data[self.last] & 0xFE])
         return _MAGIC + b"\0" + self.data[5 : self.last] + no_longer_last + self.data[self.last + 1 : self.end] + fill
 

@@ -23,6 +23,7 @@ _FIX = "Refuse this checkpoint, or ask who made it."
 _MOST_AXES = 32
 _KINDS = {"b": "bool", "i": "int", "u": "uint", "f": "float", "c": "complex"}
 _TYPE = re.compile(r"([<>|])([biufc])(\d{1,2})")
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
 _NOT_STORED = 2**64 - 1
 
 
@@ -160,10 +161,9 @@ def _codecs(listed: list[dict[str, Any]], chunk: tuple[int, ...], place: str, *,
             raise InputError(place, "shards alone", Shown("other codecs around them"), _FIX)
         return _shards(settings, chunk, below(there, "configuration"))
     endian = optional(settings, "endian", str, below(there, "configuration")) or "little"
-    steps = tuple(
-        _one_of(field(each, "name", str, below(place, f"{number + at + 1}")), ("zstd", "blosc", "gzip", "crc32c"), below(place, f"{number}.name"))
-        for number, each in enumerate(left)
-    )
+    places = (below(place, f"{number + at + 1}") for number in range(len(left)))
+    known = ("zstd", "blosc", "gzip", "crc32c")
+    steps = tuple(_one_of(field(each, "name", str, its), known, below(its, "name")) for each, its in zip(left, places, strict=True))
     if len(steps) - steps.count("crc32c") > 1:
         raise InputError(place, "compression by one compressor at most", list(steps), _FIX)
     return Codecs(big=_one_of(endian, ("little", "big"), below(there, "configuration.endian")) == "big", axes=axes, steps=steps)
@@ -192,9 +192,9 @@ def _shapes(one: Any, first: str, two: Any, second: str, place: str, settings: s
     chunk = whole_numbers(two, second, settings, length=len(shape))
     if 0 in chunk:
         raise InputError(below(settings, second), "numbers of at least 1", list(chunk), _FIX)
-    # sixteen bytes is the largest element
-    if max(math.prod(shape), math.prod(chunk)) > MOST // 16 or any(max(each) > MOST // 2 for each in (shape, chunk) if each):
-        raise InputError(below(place, first), "a shape of fewer than 2**59 elements", list(shape), _FIX)
+    # 128 bits is the largest element
+    if max(math.prod(shape), math.prod(chunk)) > MOST // 128 or any(max(each) > MOST // 2 for each in (shape, chunk) if each):
+        raise InputError(below(place, first), "a shape of at most 2**56 elements", list(shape), _FIX)
     return shape, chunk
 
 
@@ -250,14 +250,22 @@ def chunk_place(array: ZarrArray, key: str) -> tuple[int, ...] | None:
         parts = parts[1:]
     elif axes == 0:
         return () if parts == ["0"] else None
-    if len(parts) != axes or any(not (part.isascii() and part.isdigit()) or len(part) > 18 or (part[0] == "0" and part != "0") for part in parts):
+    if len(parts) != axes or not all(_NUMBER.fullmatch(part) for part in parts):
         return None
     return tuple(int(part) for part in parts)
 
 
-def filled(array: ZarrArray, shape: tuple[int, ...]) -> Column:
+def filled(array: ZarrArray, shape: tuple[int, ...], place: str, most: int) -> Column:
     """Elements of a chunk that is not stored."""
+    _capped(array, shape, place, most)
     return np.full(shape, array.fill, numpy_dtype(array.dtype))
+
+
+def _capped(array: ZarrArray, shape: tuple[int, ...], place: str, most: int) -> None:
+    size = math.prod(shape) * numpy_dtype(array.dtype).itemsize
+    if size > most:
+        fix = "Raise the cap with limits=Limits(built_bytes=...): a chunk may take half of it."
+        raise InputError(place, f"a chunk of at most {most:,} byte", Shown(f"{size:,}"), fix)
 
 
 def decoded(array: ZarrArray, data: bytes, place: str, most: int) -> Column:
@@ -268,10 +276,7 @@ def decoded(array: ZarrArray, data: bytes, place: str, most: int) -> Column:
     InputError
         If the bytes are not such a chunk, or it is larger than the cap.
     """
-    kind = numpy_dtype(array.dtype)
-    size = math.prod(array.chunk) * kind.itemsize
-    if size > most:
-        raise InputError(place, f"a chunk of at most {most:,} byte", Shown(f"{size:,}"), "Raise the cap with limits=Limits(built_bytes=...).")
+    _capped(array, array.chunk, place, most)
     if array.codecs.inner is None:
         return _elements(array, data, array.chunk, place)
     return _shard(array, array.codecs.inner, data, place)
@@ -303,7 +308,7 @@ def _shard(array: ZarrArray, inner: tuple[int, ...], data: bytes, place: str) ->
         raise InputError(place, f"a shard with an index of {size:,} byte", Shown(f"{len(data):,} byte"), _FIX)
     raw = data[:size] if codecs.index_first else data[len(data) - size :]
     index = np.frombuffer(checked(raw, place) if codecs.index_checked else raw, "<u8").reshape(-1, 2)
-    whole = filled(array, array.chunk)
+    whole = np.full(array.chunk, array.fill, numpy_dtype(array.dtype))
     for number, at in enumerate(np.ndindex(*grid)):
         start, length = int(index[number, 0]), int(index[number, 1])
         if start == length == _NOT_STORED:

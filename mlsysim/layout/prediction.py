@@ -18,7 +18,7 @@ from mlsysim.layout.containers import Bare, Container
 from mlsysim.layout.layout import CheckpointLayout, Column, Files, Fragments, TensorInfo
 from mlsysim.layout.writing import written
 from mlsysim.specs.parallel import ParallelPlan, Placed
-from mlsysim.specs.recipe import Component, StateRecipe
+from mlsysim.specs.recipe import Adapters, Component, StateRecipe
 from mlsysim.specs.sharding import Flat, Pieces
 from mlsysim.specs.tensor import Tensor
 from mlsysim.specs.transformer import TransformerShape
@@ -121,14 +121,26 @@ def _placed(tensors: TransformerShape | Iterable[Tensor | Placed], plan: Paralle
 
 def _arrays(placed: list[Placed], recipe: StateRecipe, plan: ParallelPlan) -> Iterator[Array]:
     """The arrays of the state in each rank's order: components that are sharded alike alternate, tensor by tensor."""
+    trained = placed
+    if recipe.adapters is not None:
+        base = recipe.adapters.frozen_base
+        if base is not None:
+            yield from (array for each in placed for array in _kept(each, base, plan.zero >= base.sharded_from))
+        trained = [adapter for each in placed for adapter in _adapters(each, recipe.adapters)]
     for stage, together in groupby(recipe.components, key=lambda each: each.sharded_from):
         components, shards = list(together), plan.zero >= stage
-        kept = [[list(_kept(each, component, shards)) for component in components] for each in placed]
+        kept = [[list(_kept(each, component, shards)) for component in components] for each in trained]
         if shards and isinstance(plan.sharding, (Flat, Pieces)):
             for place, component in enumerate(components):
                 yield from _flattened([array for each in kept for array in each[place]], component, plan)
         else:
             yield from (array for each in kept for arrays in each for array in arrays)
+
+
+def _adapters(placed: Placed, adapters: Adapters) -> Iterator[Placed]:
+    """The two adapters of a matrix: each is cut as the side of the matrix that it lies along."""
+    for side, tensor in zip((1, 0), adapters.pair(placed.tensor), strict=False):
+        yield attrs.evolve(placed, tensor=tensor, tensor_axis=side if placed.tensor_axis == side else None)
 
 
 def _kept(placed: Placed, component: Component, shards: bool) -> Iterator[Array]:
@@ -175,7 +187,7 @@ def _parts(array: Array, plan: ParallelPlan) -> Parts:
 
 def _shards_of(placed: Placed, plan: ParallelPlan) -> int:
     """Ranks that share a sharded copy; an expert has fewer to share it."""
-    return min(plan.shards, plan.replicas // plan.expert) if placed.expert is not None else plan.shards
+    return min(plan.shards, plan.replicas // plan.expert_ways) if placed.expert is not None else plan.shards
 
 
 def _cut(offset: Column, extent: Column, axis: int, ways: int) -> tuple[Column, Column]:
@@ -193,9 +205,9 @@ def _holders(placed: Placed, ways: int, shards: int, plan: ParallelPlan) -> Colu
     """Ranks that hold each part, ascending: shape (ways x shards, copies)."""
     grid = np.arange(plan.ranks, dtype=np.int64).reshape(plan.pipeline, plan.replicas, plan.tensor)
     grid = grid if placed.everywhere else grid[placed.stage : placed.stage + 1]
-    if placed.expert is not None and plan.expert > 1:
-        groups = grid.reshape(grid.shape[0], plan.replicas // plan.expert, plan.expert, plan.tensor)
-        grid = groups[:, :, placed.expert % plan.expert]
+    if placed.expert is not None and plan.expert_ways > 1:
+        groups = grid.reshape(grid.shape[0], plan.replicas // plan.expert_ways, plan.expert_ways, plan.tensor)
+        grid = groups[:, :, placed.expert % plan.expert_ways]
     by_axis: Any = grid.reshape(grid.shape[0], grid.shape[1] // shards, shards, plan.tensor)  # stage, copy, shard, tensor
     order = (2, 0, 1, 3) if ways == 1 else (3, 2, 0, 1)
     return np.sort(by_axis.transpose(order).reshape(ways * shards, -1), axis=1)

@@ -301,8 +301,14 @@ class _ChunkPayload(Payload):
     __slots__ = ("folder", "fragments", "limits", "names", "tensors", "transformed")
 
     def __init__(
-        self, folder: Path, limits: Limits, tensors: tuple[TensorInfo, ...], fragments: Fragments, names: tuple[str, ...], transformed: Column
-    ) -> None:  # fmt: skip
+        self,
+        folder: Path,
+        limits: Limits,
+        tensors: tuple[TensorInfo, ...],
+        fragments: Fragments,
+        names: tuple[str, ...],
+        transformed: Column,
+    ) -> None:
         self.folder, self.limits, self.tensors, self.fragments = folder, limits, tensors, fragments
         self.names, self.transformed = names, transformed
 

@@ -60,6 +60,7 @@ class _Gathering:
         self.claims: list[int] = []
         self.headers: dict[str, Header] = {}
         self.found: list[Finding] = []
+        self.notes = ["Only the copy that was kept is recorded; how many ranks held it is not."]
         self.columns: list[tuple[list[int], int, int, list[tuple[int, ...]], list[tuple[int, ...]], Column, Column]] = []
         self.rows = 0
 
@@ -118,6 +119,13 @@ class _Gathering:
         who = rank if rank >= 0 else None
         self.found.append(Finding(kind=kind, message=message, severity=severity, tensor=tensor, rank=who, file=file))
 
+    def leave(self, names: list[str]) -> None:
+        """Files of the folder that are no part of the checkpoint."""
+        left = sorted(set(names) - {name for name, _, _ in self.files})
+        if left:
+            more = f" and {len(left) - 3:,} more" if len(left) > 3 else ""
+            self.notes.append(f"Left out, for they are no part of it: {', '.join(left[:3])}{more}.")
+
     def infos(self) -> tuple[TensorInfo, ...]:
         """The tensors in the order of their names."""
         held = ((name, *self.tensors[name][1:]) for name in sorted(self.tensors))
@@ -132,7 +140,7 @@ class _Gathering:
         return CheckpointLayout(
             format=form, tensors=tensors, fragments=fragments, data_files=files, ranks=ranks, replicas_recorded=False, root=self.root,
             metadata_files=metadata_files or {}, payload=SafetensorsPayload(self.root, files.names, tensors, fragments, self.found),
-            notes=("Only the copy that was kept is recorded; how many ranks held it is not.",),
+            notes=tuple(self.notes),
             details={
                 "metadata": {name: header.metadata for name, header in self.headers.items()},
                 "header_bytes": {name: header.length for name, header in self.headers.items()},
@@ -241,6 +249,7 @@ def _read_index(path: Path, limits: Limits) -> CheckpointLayout:
     gathering = _Gathering(path.parent, limits)
     headers = [gathering.open(name) for name in names]
     _add_indexed(gathering, headers, names, wanted)
+    gathering.leave(_names(path.parent, limits))
     metadata = optional(table, "metadata", dict, path.name) or {}
     if None not in headers:
         gathering.found += _total_findings(metadata.get("total_size"), gathering.infos(), path.name)
@@ -304,6 +313,7 @@ def _read_sharded(path: Path, limits: Limits) -> CheckpointLayout:
         header = gathering.open(name, rank)
         if header is not None:
             gathering.add(header, number, list(range(len(header.names))), _offsets(header, name, limits))
+    gathering.leave(_names(folder, limits))
     return gathering.layout("dcp_safetensors_sharded", ranks=1 + max(rank for _, rank in names))
 
 

@@ -241,7 +241,7 @@ class TorchArchive:
         if self.byteorder == "big":
             flat = _swapped(raw, dtype)
         steps = tuple(step * dtype.itemsize for step in tensor.stride)
-        return np.lib.stride_tricks.as_strided(flat, tensor.shape, steps, writeable=False)
+        return np.ndarray(tensor.shape, dtype, buffer=flat, strides=steps)
 
 
 def _swapped(raw: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
+import attrs
 import numpy as np
 from attrs import frozen
 
@@ -14,7 +15,7 @@ from mlsysim.units import Quantity
 if TYPE_CHECKING:
     from mlsysim.report.card import Verdict
 
-__all__ = ["Check", "Remedy"]
+__all__ = ["Check", "Remedies", "Remedy"]
 
 
 @frozen(kw_only=True)
@@ -22,13 +23,17 @@ class Remedy:
     """One change that makes a check hold: a field, and a value rounded to the safe side."""
 
     field: str
-    value: Quantity
+    value: Any
+    words: str = attrs.field()
 
-    @property
-    def words(self) -> str:
-        """As advice says it."""
-        amount = f"{_short(self.value)}"
+    @words.default
+    def _words(self) -> str:
+        amount = _short(self.value)
         return f"save every {amount}" if self.field == "save_interval" else f"raise {self.field} to {amount}"
+
+
+# alternatives, each a group of changes to make together
+Remedies: TypeAlias = tuple[tuple[Remedy, ...], ...]
 
 
 def _short(value: Quantity) -> str:
@@ -70,7 +75,7 @@ class Check(Record):
     value: Quantity
     bound: Quantity | None
     slack: Quantity | None
-    remedies: tuple[tuple[Remedy, ...], ...] = ()
+    remedies: Remedies = ()
     missing: str = ""
     strict: bool = False
 

@@ -9,9 +9,10 @@ from attrs import frozen
 
 from mlsysim.errors import InputError
 from mlsysim.fields import BANDWIDTH, INFORMATION, TIME, give, give_ratio, locked, take, take_count
-from mlsysim.physics import cadence, tiered
+from mlsysim.physics import cadence, retention, tiered
 from mlsysim.report.wording import readable
 from mlsysim.solvers.tiered_checkpoint_result import TieredCheckpointInputs, TieredCheckpointResult
+from mlsysim.specs import StagingPlan
 from mlsysim.units import Quantity
 
 __all__ = ["TieredCheckpointModel"]
@@ -48,6 +49,11 @@ class TieredCheckpointModel:
         network_bandwidth: Quantity | None = None,
         local_read_bandwidth: Quantity | None = None,
         local_capacity: Quantity | None = None,
+        local_endurance: Quantity | None = None,
+        host_memory: Quantity | None = None,
+        staging: StagingPlan | None = None,
+        durable_capacity: Quantity | None = None,
+        kept: Any = None,
     ) -> TieredCheckpointResult:
         """Times, rates and checks of one save, or of arrays of saves.
 
@@ -68,6 +74,16 @@ class TieredCheckpointModel:
             Per node; left out, they do not limit.
         local_capacity : Quantity [information], scalar or array, optional
             Per node; left out, it is not checked.
+        local_endurance : Quantity [information / time], scalar or array, optional
+            What a node's local storage may be written on average.
+        host_memory : Quantity [information], scalar or array, optional
+            Per node, what a save may use.
+        staging : StagingPlan, optional
+            How a save passes through host memory; left out, host memory is not looked at.
+        durable_capacity : Quantity [information], scalar or array, optional
+            Room on the store for this job's checkpoints.
+        kept : int, or array of int, optional
+            Complete checkpoints that stay on the store; left out, its room is not looked at.
 
         Returns
         -------
@@ -93,13 +109,24 @@ class TieredCheckpointModel:
         read = _optional(local_read_bandwidth, BANDWIDTH, "local_read_bandwidth")
         capacity = _optional(local_capacity, INFORMATION, "local_capacity")
         largest = _optional(largest_shard, INFORMATION, "largest_shard")
-        shape = _shape_of(size, count, local, durable, interval, network, read, capacity, largest)
+        endurance = _optional(local_endurance, BANDWIDTH, "local_endurance")
+        memory = _optional(host_memory, INFORMATION, "host_memory")
+        room = _optional(durable_capacity, INFORMATION, "durable_capacity")
+        copies = None if kept is None else take_count(kept, f"{_PLACE}.kept")
+        shape = _shape_of(size, count, local, durable, interval, network, read, capacity, largest, endurance, memory, room, copies)
 
         shard = tiered.per_node_shard_in_base(size, count) if largest is None else _within(largest, size, count)
         pause = tiered.local_write_time_in_base(shard, local)
         drain, limit = tiered.slowest_in_base(tiered.drain_times_in_base(size, shard, durable, network, read))
         needed = tiered.local_bytes_in_base(shard)
         sustained = cadence.sustained_in_base(interval, pause, drain)
+        fits = sustained if capacity is None else sustained & (needed <= capacity)
+        if endurance is not None:
+            fits = fits & (retention.local_write_rate_in_base(shard, interval) <= endurance)
+        if memory is not None and staging is not None:
+            fits = fits & (staging.host_bytes(give(np.array(shard), INFORMATION)).base <= memory)
+        if room is not None and copies is not None:
+            fits = fits & (retention.retained_bytes_in_base(size, copies) <= room)
         return TieredCheckpointResult(
             inputs=TieredCheckpointInputs(
                 checkpoint_bytes=_kept(checkpoint_bytes, size, INFORMATION),
@@ -111,6 +138,11 @@ class TieredCheckpointModel:
                 network_bandwidth=_kept(network_bandwidth, network, BANDWIDTH),
                 local_read_bandwidth=_kept(local_read_bandwidth, read, BANDWIDTH),
                 local_capacity=_kept(local_capacity, capacity, INFORMATION),
+                local_endurance=_kept(local_endurance, endurance, BANDWIDTH),
+                host_memory=_kept(host_memory, memory, INFORMATION),
+                staging=staging,
+                durable_capacity=_kept(durable_capacity, room, INFORMATION),
+                kept=_kept_count(copies),
             ),
             checkpoint_bytes=_kept(checkpoint_bytes, size, INFORMATION),
             per_node_shard=give(shard if largest is None else np.array(shard), INFORMATION),
@@ -126,7 +158,7 @@ class TieredCheckpointModel:
             worst_local_age=give(cadence.worst_local_age_in_base(interval, pause, sustained), TIME),
             worst_durable_age=give(cadence.worst_durable_age_in_base(interval, pause, drain, sustained), TIME),
             local_bytes_needed=give(needed, INFORMATION),
-            feasible=_spread(sustained if capacity is None else sustained & (needed <= capacity), shape),
+            feasible=_spread(fits, shape),
         )
 
 

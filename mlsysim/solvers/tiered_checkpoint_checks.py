@@ -7,25 +7,25 @@ from typing import TYPE_CHECKING
 from mlsysim.fields import BANDWIDTH, INFORMATION, TIME, give, give_ratio
 from mlsysim.physics import tiered
 from mlsysim.report.wording import safe_side
-from mlsysim.solvers.check import Check, Remedy
+from mlsysim.solvers.check import Check, Remedies, Remedy
+from mlsysim.solvers.tiered_checkpoint_room import room_checks
 
 if TYPE_CHECKING:
     from mlsysim.solvers.tiered_checkpoint_result import TieredCheckpointResult
 
 __all__ = ["checks_of"]
 
-_Remedies = tuple[tuple[Remedy, ...], ...]
-
 
 def checks_of(result: TieredCheckpointResult) -> tuple[Check, ...]:
-    """Training advances, drain keeps up, local storage holds it."""
-    return _training_advances(result), _drain_keeps_up(result), _local_storage_holds_it(result)
+    """Training advances, drain keeps up, local storage holds it; then what else something was stated for."""
+    always = (_training_advances(result), _drain_keeps_up(result), _local_storage_holds_it(result))
+    return (*always, *room_checks(result))
 
 
 def _training_advances(result: TieredCheckpointResult) -> Check:
     pause, interval = result.local_write_time.base, result.inputs.save_interval.base
     holds = give_ratio(pause < interval)
-    remedies: _Remedies = ()
+    remedies: Remedies = ()
     if holds is False:
         shard = float(result.per_node_shard.base)
         faster = safe_side(shard / float(interval), BANDWIDTH, lambda rate: tiered.local_write_time_in_base(shard, rate) < interval)
@@ -39,7 +39,7 @@ def _training_advances(result: TieredCheckpointResult) -> Check:
 def _drain_keeps_up(result: TieredCheckpointResult) -> Check:
     drain, interval = result.drain_time.base, result.inputs.save_interval.base
     holds = give_ratio(drain <= interval)
-    remedies: _Remedies = ()
+    remedies: Remedies = ()
     if holds is False:
         remedies = (tuple(_faster_paths(result)), (_longer_interval(result),))
     return Check(
@@ -74,7 +74,7 @@ def _local_storage_holds_it(result: TieredCheckpointResult) -> Check:
     if capacity is None:
         return Check(name=name, holds=None, value=result.local_bytes_needed, bound=None, slack=None, missing="local_capacity")
     holds = give_ratio(needed <= capacity.base)
-    remedies: _Remedies = ()
+    remedies: Remedies = ()
     if holds is False:
         room = safe_side(float(needed), INFORMATION, lambda base: needed <= base)
         remedies = ((Remedy(field="local_capacity", value=room),),)

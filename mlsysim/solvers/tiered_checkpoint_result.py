@@ -15,6 +15,7 @@ from mlsysim.physics import cadence, quantities, tiered
 from mlsysim.solvers import tiered_checkpoint_checks
 from mlsysim.solvers.check import Check
 from mlsysim.solvers.result import Record, Result
+from mlsysim.specs import StagingPlan
 from mlsysim.units import Quantity
 
 if TYPE_CHECKING:
@@ -38,6 +39,11 @@ class TieredCheckpointInputs(Record):
     network_bandwidth: Quantity | None = None
     local_read_bandwidth: Quantity | None = None
     local_capacity: Quantity | None = None
+    local_endurance: Quantity | None = None
+    host_memory: Quantity | None = None
+    staging: StagingPlan | None = None
+    durable_capacity: Quantity | None = None
+    kept: Any = None
 
 
 @frozen(kw_only=True, eq=False, repr=False)

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from mlsysim.on_demand import on_demand
 from mlsysim.specs.fleet import Fleet, Node
+from mlsysim.specs.staging import StagingPlan
 from mlsysim.specs.storage import Store
 from mlsysim.specs.workload import Workload
 
@@ -23,4 +24,7 @@ else:
         },
     )
 
-__all__ = ["Experts", "Fleet", "LatentAttention", "Node", "Store", "Tensor", "TransformerShape", "Workload", "shape_from_config"]
+__all__ = [
+    "Experts", "Fleet", "LatentAttention", "Node", "StagingPlan", "Store", "Tensor", "TransformerShape", "Workload",
+    "shape_from_config",
+]  # fmt: skip

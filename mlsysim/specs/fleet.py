@@ -24,6 +24,10 @@ class Node:
         Reading its local storage, as the drain does.
     local_capacity : Quantity [information], optional
         Room on its local storage.
+    local_endurance : Quantity [information / time], optional
+        What its local storage may be written on average: capacity times rated drive writes per day, ``"30.72 TB/day"``.
+    host_memory : Quantity [information], optional
+        What a save may use of its host memory.
 
     Raises
     ------
@@ -41,6 +45,8 @@ class Node:
     network_bandwidth: Quantity | None = quantity(BANDWIDTH, optional=True)
     local_read_bandwidth: Quantity | None = quantity(BANDWIDTH, optional=True)
     local_capacity: Quantity | None = quantity(INFORMATION, optional=True)
+    local_endurance: Quantity | None = quantity(BANDWIDTH, optional=True)
+    host_memory: Quantity | None = quantity(INFORMATION, optional=True)
 
 
 @frozen(kw_only=True)

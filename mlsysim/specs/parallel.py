@@ -60,8 +60,10 @@ class ParallelPlan:
 
     Parameters
     ----------
-    tensor, pipeline, data, context, expert : int
-        Degrees. Context parallelism replicates the state; experts are spread within the data-parallel ranks.
+    tensor, pipeline, data, context : int
+        Degrees. Context parallelism replicates the state.
+    expert : int, optional
+        Degree of expert parallelism, within the data-parallel ranks; to be given where the model has experts.
     zero : int
         ZeRO stage, 0 to 3: from 1 the optimizer is sharded over the data-parallel ranks, from 2 gradients, from 3 weights.
         Fully sharded data parallelism is 3.
@@ -94,7 +96,7 @@ class ParallelPlan:
     pipeline: int = count(default=1)
     data: int = count(default=1)
     context: int = count(default=1)
-    expert: int = count(default=1)
+    expert: int | None = count(optional=True)
     zero: int = field(default=0)
     shard_group: int | None = field(default=None)
     stage_layers: tuple[int, ...] | None = field(default=None, converter=_layers)
@@ -132,6 +134,11 @@ class ParallelPlan:
     def replicas(self) -> int:
         """Ranks that hold the same state where nothing is sharded: data times context."""
         return self.data * self.context
+
+    @property
+    def expert_ways(self) -> int:
+        """Groups that the experts are spread over."""
+        return self.expert or 1
 
     @property
     def shards(self) -> int:

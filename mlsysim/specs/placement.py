@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import attrs
 
-from mlsysim.errors import InputError
+from mlsysim.errors import InputError, Shown
 from mlsysim.specs.parallel import ParallelPlan, Placed
 from mlsysim.specs.tensor import Tensor
 from mlsysim.specs.transformer import TransformerShape
@@ -52,9 +52,12 @@ def placed_tensors(shape: TransformerShape, plan: ParallelPlan) -> Iterator[Plac
 def _check(shape: TransformerShape, plan: ParallelPlan) -> None:
     if shape.heads % plan.tensor:
         raise InputError("ParallelPlan.tensor", f"a divisor of the {shape.heads} heads", plan.tensor, "Write tensor=8, say.")
-    if plan.expert > 1 and shape.experts is None:
+    if shape.experts is not None and plan.expert is None:
+        fix = "Write expert=8, or expert=1 where every rank holds all experts."
+        raise InputError("ParallelPlan.expert", "given for a model with experts", Shown("nothing"), fix)
+    if plan.expert_ways > 1 and shape.experts is None:
         raise InputError("ParallelPlan.expert", "1 for a model without experts", plan.expert, "Leave it out.")
-    if shape.experts is not None and shape.experts.number % plan.expert:
+    if shape.experts is not None and shape.experts.number % plan.expert_ways:
         number = shape.experts.number
         raise InputError("ParallelPlan.expert", f"a divisor of the {number} experts", plan.expert, f"Write expert={number}, say.")
 
@@ -76,4 +79,4 @@ def _padded(tensor: Tensor, plan: ParallelPlan) -> Tensor:
 def _expert(shape: TransformerShape, name: str, plan: ParallelPlan) -> int | None:
     if shape.experts is None or ".experts." not in name:
         return None
-    return int(name.split(".experts.")[1].split(".", maxsplit=1)[0]) // (shape.experts.number // plan.expert)
+    return int(name.split(".experts.")[1].split(".", maxsplit=1)[0]) // (shape.experts.number // plan.expert_ways)

@@ -159,13 +159,20 @@ class Adapters:
     on: tuple[str, ...] = field(default=(), converter=tuple)
     base: str | None = None
 
-    def tensors(self, tensors: Iterable[Tensor]) -> Iterator[Tensor]:
-        """What is trained instead of the tensors."""
-        for tensor in tensors:
-            if _hidden_matrix(tensor) and (not self.on or any(part in tensor.name for part in self.on)):
-                rows, columns = tensor.shape[-2:]
-                yield attrs.evolve(tensor, name=f"{tensor.name}.lora_a", shape=(*tensor.shape[:-2], self.rank, columns))
-                yield attrs.evolve(tensor, name=f"{tensor.name}.lora_b", shape=(*tensor.shape[:-2], rows, self.rank))
+    def pair(self, tensor: Tensor) -> tuple[Tensor, ...]:
+        """The two matrices that are trained in the place of one; none where it gets no adapter."""
+        if not _hidden_matrix(tensor) or (self.on and not any(part in tensor.name for part in self.on)):
+            return ()
+        *stack, rows, columns = tensor.shape
+        return (
+            attrs.evolve(tensor, name=f"{tensor.name}.lora_a", shape=(*stack, self.rank, columns)),
+            attrs.evolve(tensor, name=f"{tensor.name}.lora_b", shape=(*stack, rows, self.rank)),
+        )
+
+    @property
+    def frozen_base(self) -> Component | None:
+        """The component that holds the frozen base, where a save does."""
+        return None if self.base is None else Component(name="frozen base", dtype=self.base, sharded_from=3)
 
 
 def _components(value: Iterable[Component]) -> tuple[Component, ...]:
@@ -212,10 +219,10 @@ class StateRecipe:
         """Every array that a save of these tensors keeps, with its component."""
         trained = list(tensors)
         if self.adapters is not None:
-            if self.adapters.base is not None:
-                base = Component(name="frozen base", dtype=self.adapters.base)
+            base = self.adapters.frozen_base
+            if base is not None:
                 yield from ((base, attrs.evolve(each, dtype=base.dtype)) for each in trained)
-            trained = list(self.adapters.tensors(trained))
+            trained = [adapter for each in trained for adapter in self.adapters.pair(each)]
         for component in self.components:
             for tensor in trained:
                 for kept in component.rule.kept(tensor, component.dtype):

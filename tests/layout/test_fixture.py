@@ -229,6 +229,15 @@ def test_an_unknown_version_is_read_all_the_same(tmp_path: Path) -> None:
     assert [5.0, 6.0, 7.0] == layout.reassemble("model.weight").tolist()
 
 
+def test_a_topology_may_say_more_than_sizes(tmp_path: Path) -> None:
+    """What is no size of an axis is kept, and not checked."""
+    document, files = generate(SEED)
+    document["topology"]["source"].update(world_size=4, order=["dp"], fabric={"kind": "none"})
+    layout = read(write(tmp_path, document, files))
+    assert not list(layout.verify(payload=True))
+    assert {"dp": 4, "world_size": 4, "order": ["dp"], "fabric": {"kind": "none"}} == layout.details["case"].source
+
+
 def test_progress_is_told_in_bytes(tmp_path: Path) -> None:
     """The counts that advance is given sum to the payload."""
     layout = read(write(tmp_path, *generate(BY_NAME["optimizer"])))
@@ -297,7 +306,7 @@ HOSTILE = {
     "oracle outside": (_with("oracle_file", value="../x.safetensors"), "../x.safetensors"),
     "oracle without digest": (_without("oracles", 0, "sha256"), "oracles.0.sha256"),
     "topology a list": (_with("topology", value=[]), "topology"),
-    "topology of texts": (_with("topology", "source", value={"dp": "4"}), "topology.source.dp"),
+    "axis negative": (_with("topology", "source", value={"dp": -4}), "topology.source.dp"),
 }
 
 
@@ -374,6 +383,7 @@ def test_a_document_of_other_values_is_refused_or_verified(folder: Path, documen
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @settings(max_examples=LONG_RUN, deadline=None, suppress_health_check=list(HealthCheck), database=None)
 @given(data=mutated(FUZZED_TEXT, (TEXT,)) | changed(FUZZED_DOCUMENT).map(lambda each: json.dumps(each).encode()))
 def test_many_mutated_documents_are_refused_or_verified(folder: Path, data: bytes) -> None:

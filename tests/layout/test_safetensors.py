@@ -88,6 +88,15 @@ def test_an_index_file_and_its_folder_are_the_same_checkpoint() -> None:
     assert (one.format, one.tensors, one.files, one.metadata_files) == (two.format, two.tensors, two.files, two.metadata_files)
 
 
+def test_files_that_the_index_does_not_name_are_left_out_and_said(tmp_path: Path) -> None:
+    """A file beside the index is no part of the checkpoint; a note names it."""
+    write_index(tmp_path, {"a.safetensors": {"w": vector(2)}})
+    (tmp_path / "consolidated.safetensors").write_bytes(file_bytes({"w": vector(2)}))
+    layout = read(tmp_path)
+    assert ("a.safetensors",) == layout.files
+    assert "consolidated.safetensors" in layout.notes[1]
+
+
 def test_a_folder_without_an_index_is_read_as_a_whole(tmp_path: Path) -> None:
     """Several files without an index are one checkpoint; nobody says the rank."""
     for number in (1, 2):
@@ -316,6 +325,7 @@ def test_mutated_headers_have_the_librarys_verdict(folder: Path, data: bytes, le
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @settings(max_examples=LONG_RUN, deadline=None, suppress_health_check=list(HealthCheck), database=None)
 @given(data=mutated(GOOD[8:], tuple(each[8:] for each in OTHERS)))
 def test_many_mutated_headers_have_the_librarys_verdict(folder: Path, data: bytes) -> None:
@@ -490,40 +500,67 @@ def test_a_tensor_cut_off_after_reading_is_refused(tmp_path: Path) -> None:
 INDEX_TEXT = (INDEXED / "ckpt" / INDEX).read_bytes()
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(data=mutated(INDEX_TEXT))
-def test_a_mutated_index_is_refused_or_verified(folder: Path, data: bytes) -> None:
-    """Only InputError comes out of reading; verify never raises."""
+def verify_index(folder: Path, data: bytes) -> None:
     here = folder / "index"
     if not here.exists():
         shutil.copytree(INDEXED / "ckpt", here)
     (here / INDEX).write_bytes(data)
-    try:
+    with contextlib.suppress(InputError):
         layout = read(here)
-    except InputError:
-        return
-    layout.verify(payload=True)
-
-
-SHARD = "shard-00002-model-00001-of-00001.safetensors"
+        assert layout.verify(payload=True).payload
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(data=mutated((SHARDED / "ckpt" / SHARD).read_bytes()[8:], ((SHARDED / "ckpt" / SHARD.replace("2", "1", 1)).read_bytes(),)))
-def test_a_mutated_shard_is_refused_or_verified(folder: Path, data: bytes) -> None:
-    """Only InputError comes out of reading and reassembling; verify never raises."""
+@given(data=mutated(INDEX_TEXT))
+def test_a_mutated_index_is_refused_or_verified(folder: Path, data: bytes) -> None:
+    """Only InputError comes out."""
+    verify_index(folder, data)
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@settings(max_examples=LONG_RUN, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+@given(data=mutated(INDEX_TEXT))
+def test_many_mutated_indexes_are_refused_or_verified(folder: Path, data: bytes) -> None:
+    """The long run."""
+    verify_index(folder, data)
+
+
+SHARD = "shard-00002-model-00001-of-00001.safetensors"
+SHARD_BYTES = (SHARDED / "ckpt" / SHARD).read_bytes()
+SHARD_HEADER, SHARD_DATA = SHARD_BYTES[8:1624], SHARD_BYTES[1624:]
+OTHER_SHARD = (SHARDED / "ckpt" / SHARD.replace("2", "1", 1)).read_bytes()
+
+
+def verify_shards(folder: Path, header: bytes) -> None:
     here = folder / "shards"
     if not here.exists():
         shutil.copytree(SHARDED / "ckpt", here)
-    (here / SHARD).write_bytes(struct.pack("<Q", 1616) + data)
+    (here / SHARD).write_bytes(raw(header, SHARD_DATA))
     try:
         layout = read(here)
     except InputError:
         return
-    layout.verify(payload=True)
+    assert layout.verify(payload=True).payload
     for each in layout.tensors:
         with contextlib.suppress(InputError):
             layout.reassemble(each.name)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=mutated(SHARD_HEADER, (OTHER_SHARD,)))
+def test_a_mutated_shard_is_refused_or_verified(folder: Path, data: bytes) -> None:
+    """Only InputError comes out of reading and reassembling; verify never raises."""
+    verify_shards(folder, data)
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@settings(max_examples=LONG_RUN, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+@given(data=mutated(SHARD_HEADER, (OTHER_SHARD,)))
+def test_many_mutated_shards_are_refused_or_verified(folder: Path, data: bytes) -> None:
+    """The long run."""
+    verify_shards(folder, data)
 
 
 def test_thousands_of_tensors_are_read(tmp_path: Path) -> None:

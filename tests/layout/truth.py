@@ -73,9 +73,12 @@ def _tensors(told: dict[str, Any]) -> list[Any]:
 
 def _chunks(tensor: dict[str, Any], keys: list[str]) -> list[Any]:
     return [
-        (_rank(each["rank"]), each["file"], tuple(each["offset"]), tuple(each["extent"]), each["payload_bytes"], *map(_rank, (each[k] for k in keys)))
+        (
+            _rank(each["rank"]), each["file"], tuple(each["offset"]), tuple(each["extent"]), each["payload_bytes"],
+            *(_rank(each[key]) for key in keys),
+        )
         for each in tensor["chunks"]
-    ]
+    ]  # fmt: skip
 
 
 def _chunks_of(layout: CheckpointLayout, place: int, keys: list[str]) -> list[Any]:

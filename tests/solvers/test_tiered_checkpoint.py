@@ -157,12 +157,16 @@ class TestArrays:
     def test_every_input_may_be_an_array(self, plan: dict[str, Any], field: str) -> None:
         """Each input alone may be an array, and each of its elements is answered as it is alone."""
         several = {
-            "checkpoint_bytes": Q_([1, 2450, 1e6], "GB"), "nodes": np.array([1, 256, 4096]), "local_bandwidth": Q_([0.01, 28, 100], "GB/s"),
-            "durable_bandwidth": Q_([1, 1000, 5000], "GB/s"), "save_interval": Q_([1, 600, 6000], "s"), "largest_shard": Q_([9.6, 20,
-        2450], "GB"),
-            "network_bandwidth": Q_([0.001, 1, 50], "GB/s"), "local_read_bandwidth": Q_([0.001, 1, 50], "GB/s"), "local_capacity": Q_([1,
-        20, 100], "GB"),
-        }[field]  # fmt: skip
+            "checkpoint_bytes": Q_([1, 2450, 1e6], "GB"),
+            "nodes": np.array([1, 256, 4096]),
+            "local_bandwidth": Q_([0.01, 28, 100], "GB/s"),
+            "durable_bandwidth": Q_([1, 1000, 5000], "GB/s"),
+            "save_interval": Q_([1, 600, 6000], "s"),
+            "largest_shard": Q_([9.6, 20, 2450], "GB"),
+            "network_bandwidth": Q_([0.001, 1, 50], "GB/s"),
+            "local_read_bandwidth": Q_([0.001, 1, 50], "GB/s"),
+            "local_capacity": Q_([1, 20, 100], "GB"),
+        }[field]
         together = MODEL.solve(**(plan | {field: several}))
         alone = [MODEL.solve(**(plan | {field: one if field != "nodes" else int(one)})) for one in several]
         assert ((3,), [each.feasible for each in alone]) == (together.shape, together.feasible.tolist())

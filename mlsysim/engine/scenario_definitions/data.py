@@ -5,11 +5,11 @@ from __future__ import annotations
 from attrs import frozen
 
 from mlsysim.engine.scenario_definitions.base import Scenario
-from mlsysim.fields import BANDWIDTH, BYTES_PER_PARAM, TIME, choice, quantity
+from mlsysim.fields import BANDWIDTH, BYTES_PER_PARAM, INFORMATION, TIME, choice, count, quantity
 from mlsysim.physics.quantities import memory_from_params
 from mlsysim.report.wording import readable
 from mlsysim.solvers import TieredCheckpointModel, TieredCheckpointResult
-from mlsysim.specs import Fleet, Workload
+from mlsysim.specs import Fleet, StagingPlan, Workload
 from mlsysim.units import Quantity
 
 __all__ = ["TieredCheckpointScenario"]
@@ -33,6 +33,12 @@ class TieredCheckpointScenario(Scenario):
         Writing to the durable store, of the whole fleet together.
     save_interval : Quantity [time]
         Start of one save to the start of the next.
+    staging : StagingPlan, optional
+        How a save passes through host memory; left out, host memory is not looked at.
+    kept : int, optional
+        Complete checkpoints that stay on the durable store; left out, its room is not looked at.
+    durable_capacity : Quantity [information], optional
+        Room on the durable store for this job's checkpoints.
 
     Raises
     ------
@@ -67,6 +73,9 @@ class TieredCheckpointScenario(Scenario):
     local_bandwidth: Quantity = quantity(BANDWIDTH)
     durable_bandwidth: Quantity = quantity(BANDWIDTH)
     save_interval: Quantity = quantity(TIME)
+    staging: StagingPlan | None = choice(StagingPlan, example="StagingPlan(buffers=2)", optional=True)
+    kept: int | None = count(optional=True)
+    durable_capacity: Quantity | None = quantity(INFORMATION, optional=True)
 
     @property
     def result(self) -> TieredCheckpointResult:
@@ -81,6 +90,11 @@ class TieredCheckpointScenario(Scenario):
             network_bandwidth=node.network_bandwidth,
             local_read_bandwidth=node.local_read_bandwidth,
             local_capacity=node.local_capacity,
+            local_endurance=node.local_endurance,
+            host_memory=node.host_memory,
+            staging=self.staging,
+            durable_capacity=self.durable_capacity,
+            kept=self.kept,
         )
 
     def about(self) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from mlsysim.layout import CheckpointLayout
 from mlsysim.report.card import Card, Row
 from mlsysim.report.wording import readable
 from mlsysim.solvers import TieredCheckpointModel, TieredCheckpointResult
+from mlsysim.specs import StagingPlan
 from mlsysim.units import Quantity
 
 __all__ = ["LayoutCheckpointScenario"]
@@ -40,6 +41,16 @@ class LayoutCheckpointScenario(Scenario):
         Of one node; left out, they do not limit.
     local_capacity : Quantity [information], optional
         Of one node; left out, it is not checked.
+    local_endurance : Quantity [information / time], optional
+        What a node's local storage may be written on average.
+    host_memory : Quantity [information], optional
+        What a save may use of a node's host memory.
+    staging : StagingPlan, optional
+        How a save passes through host memory; left out, host memory is not looked at.
+    kept : int, optional
+        Complete checkpoints that stay on the durable store; left out, its room is not looked at.
+    durable_capacity : Quantity [information], optional
+        Room on the durable store for this job's checkpoints.
 
     Raises
     ------
@@ -85,6 +96,11 @@ class LayoutCheckpointScenario(Scenario):
     network_bandwidth: Quantity | None = quantity(BANDWIDTH, optional=True)
     local_read_bandwidth: Quantity | None = quantity(BANDWIDTH, optional=True)
     local_capacity: Quantity | None = quantity(INFORMATION, optional=True)
+    local_endurance: Quantity | None = quantity(BANDWIDTH, optional=True)
+    host_memory: Quantity | None = quantity(INFORMATION, optional=True)
+    staging: StagingPlan | None = choice(StagingPlan, example="StagingPlan(buffers=2)", optional=True)
+    kept: int | None = count(optional=True)
+    durable_capacity: Quantity | None = quantity(INFORMATION, optional=True)
 
     @property
     def result(self) -> TieredCheckpointResult:
@@ -125,6 +141,11 @@ class LayoutCheckpointScenario(Scenario):
             network_bandwidth=self.network_bandwidth,
             local_read_bandwidth=self.local_read_bandwidth,
             local_capacity=self.local_capacity,
+            local_endurance=self.local_endurance,
+            host_memory=self.host_memory,
+            staging=self.staging,
+            durable_capacity=self.durable_capacity,
+            kept=self.kept,
             **largest,
         )
 
