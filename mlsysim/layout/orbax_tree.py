@@ -207,7 +207,8 @@ class _Walk:
         if max(int(prefixes.max(initial=0)), int(suffixes.max(initial=0))) > 65535:
             raise body.refuse("keys of at most 65,535 byte", Shown("a longer one"))
         self.budget.charge(int((prefixes + suffixes).sum()) + _ENTRY_BYTES * count, body.place)
-        found, key = [], b""
+        found: list[bytes] = []
+        key = b""
         for prefix, suffix in zip(prefixes.tolist(), suffixes.tolist(), strict=True):
             new = key[:prefix] + body.take(suffix)
             if prefix > len(key) or (new <= key and found):

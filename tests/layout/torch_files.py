@@ -119,8 +119,9 @@ REBUILD = Global("torch._utils", "_rebuild_tensor_v2")
 def tensor(array: np.ndarray[Any, Any], key: str = "0", **changed: Any) -> Object:
     """What a pickle holds for a tensor; any part can be changed."""
     dtype = array.dtype.name
-    parts = {"storage": STORAGES.get(dtype, "UntypedStorage"), "elements": array.size if dtype in STORAGES else array.nbytes, "offset": 0,
-             "shape": array.shape, "stride": tuple(step // array.itemsize for step in array.strides), "dtype": dtype, **changed}  # fmt: skip
+    elements = array.size if dtype in STORAGES else array.nbytes
+    parts = {"storage": STORAGES.get(dtype, "UntypedStorage"), "elements": elements, "offset": 0, "shape": array.shape,
+             "stride": tuple(step // array.itemsize for step in array.strides), "dtype": dtype, **changed}  # fmt: skip
     known = parts["storage"] != "UntypedStorage"
     kind = Global("torch", parts["storage"]) if known else Global("torch.storage", "UntypedStorage")
     stored = Persistent(("storage", kind, key, "cpu", parts["elements"]))
