@@ -235,23 +235,27 @@ def field(table: Any, key: str, kind: type[T], place: str) -> T:
     ...
     mlsysim.errors.InputError: case.json: world_size must be a whole number; got True. Refuse this file, or ask who made it.
     """
-    held = typed(table, dict, place)
+    held = table if type(table) is dict else typed(table, dict, place)
     if key not in held:
         raise InputError(below(place, key), _WORDS[kind], Shown("nothing"), _FIX)
-    return typed(held[key], kind, below(place, key))
+    value = held[key]
+    # the place is put together only where it is needed
+    return value if type(value) is kind else typed(value, kind, below(place, key))
 
 
 def optional(table: Any, key: str, kind: type[T], place: str) -> T | None:
     """As ``field``; None where the key is not there or holds null."""
-    held = typed(table, dict, place)
-    return None if held.get(key) is None else typed(held[key], kind, below(place, key))
+    held = table if type(table) is dict else typed(table, dict, place)
+    value = held.get(key)
+    return value if value is None or type(value) is kind else typed(value, kind, below(place, key))
 
 
 def items(table: Any, key: str, kind: type[T], place: str) -> list[T]:
     """As ``field``: a list whose entries are all of one type."""
     held = field(table, key, list, place)
     for number, each in enumerate(held):
-        typed(each, kind, below(place, f"{key}.{number}"))
+        if type(each) is not kind:
+            typed(each, kind, below(place, f"{key}.{number}"))
     return held
 
 

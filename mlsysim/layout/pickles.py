@@ -28,7 +28,7 @@ _RAISE = "Raise the cap with limits=Limits(...) if you trust it."
 # longest whole number, in bytes, and longest line and text of the old text opcodes
 _LONGEST_NUMBER, _LONGEST_LINE, _LONGEST_TEXT = 1024, 4096, 65_536
 # tuples hash without a secret, so that many of them as keys could be made to collide
-_MOST_TUPLE_KEYS, _MOST_KEY_PARTS = 4096, 64
+_MOST_TUPLE_KEYS, _MOST_KEY_PARTS = 1024, 64
 _HASHED = frozenset((str, int, bytes, bool, float, type(None)))
 _LARGEST_KEY = 2**63
 

@@ -22,8 +22,8 @@ QUANTITIES = (
 )  # fmt: skip
 RATIOS = ("pause_fraction", "drain_utilization")
 UNITS = {
-    "checkpoint_bytes": "byte", "local_bandwidth": "byte/s", "durable_bandwidth": "byte/s", "save_interval": "s", "network_bandwidth": "byte/s",
-    "local_read_bandwidth": "byte/s", "local_capacity": "byte", "largest_shard": "byte",
+    "checkpoint_bytes": "byte", "local_bandwidth": "byte/s", "durable_bandwidth": "byte/s", "save_interval": "s",
+    "network_bandwidth": "byte/s", "local_read_bandwidth": "byte/s", "local_capacity": "byte", "largest_shard": "byte",
 }  # fmt: skip
 
 
@@ -316,16 +316,22 @@ names = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min
 def scenarios(draw: st.DrawFn) -> TieredCheckpointScenario:
     """Scenarios of all kinds, in base units or not."""
     node = Node(
-        name=draw(names), accelerators=draw(st.integers(1, 10**6)),
-        **{field: Q_(value, unit) for field, unit in (("network_bandwidth", "Gb/s"), ("local_read_bandwidth", "GiB/s"), ("local_capacity", "TB"))
-           if (value := draw(stated(1e-3, 1e3))) is not None},
-    )  # fmt: skip
+        name=draw(names),
+        accelerators=draw(st.integers(1, 10**6)),
+        **{
+            field: Q_(value, unit)
+            for field, unit in (("network_bandwidth", "Gb/s"), ("local_read_bandwidth", "GiB/s"), ("local_capacity", "TB"))
+            if (value := draw(stated(1e-3, 1e3))) is not None
+        },
+    )
     return TieredCheckpointScenario(
-        workload=Workload(name=draw(names), parameters=Q_(draw(positive(1, 1e15)), "param")), bytes_per_param=Q_(draw(positive(0.1, 100)),
-        "byte/param"),
-        fleet=Fleet(name=draw(names), node=node, count=draw(st.integers(1, 10**9))), local_bandwidth=Q_(draw(positive(1e-3, 1e3)), "GB/s"),
-        durable_bandwidth=Q_(draw(positive(1e-3, 1e3)), "Tb/s"), save_interval=Q_(draw(positive(1e-3, 1e3)), "min"),
-    )  # fmt: skip
+        workload=Workload(name=draw(names), parameters=Q_(draw(positive(1, 1e15)), "param")),
+        bytes_per_param=Q_(draw(positive(0.1, 100)), "byte/param"),
+        fleet=Fleet(name=draw(names), node=node, count=draw(st.integers(1, 10**9))),
+        local_bandwidth=Q_(draw(positive(1e-3, 1e3)), "GB/s"),
+        durable_bandwidth=Q_(draw(positive(1e-3, 1e3)), "Tb/s"),
+        save_interval=Q_(draw(positive(1e-3, 1e3)), "min"),
+    )
 
 
 @given(scenarios())

@@ -676,6 +676,7 @@ def test_changed_descriptions_are_refused_or_read(folder: Path, data: st.DataObj
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @MANY
 @given(data=st.data(), body=mutated(BODY))
 def test_many_mutations_are_refused_or_read(folder: Path, data: st.DataObject, body: bytes) -> None:
