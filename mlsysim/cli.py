@@ -21,6 +21,7 @@ from mlsysim.engine.files import changed, find_scenario
 from mlsysim.engine.scenario_types import Scenario
 from mlsysim.engine.scenarios import Scenarios
 from mlsysim.errors import InputError, nearest
+from mlsysim.fields import take_count
 from mlsysim.layout import CheckpointLayout, Report, read_checkpoint
 from mlsysim.layout.card import card_of, layout_fields
 from mlsysim.report.jsonable import jsonable
@@ -124,13 +125,14 @@ def layout(
     binary
         Print sizes in GiB instead of GB.
     """
+    if ranks_per_node is not None:
+        take_count(ranks_per_node, "--ranks-per-node")
     found = read_checkpoint(path, format)
-    per_node = found.bytes_per_node(ranks_per_node) if ranks_per_node is not None else None
     report = _verified(found) if verify else None
     if json:
-        _print_json(layout_fields(found, per_node, report))
+        _print_json(layout_fields(found, ranks_per_node, report))
     else:
-        print(card_of(found, binary=binary, per_node=per_node).text())
+        print(card_of(found, binary=binary, ranks_per_node=ranks_per_node).text())
         if report is not None:
             print(f"\n{report!r}")
     return INFEASIBLE if report is not None and not report.ok else FEASIBLE

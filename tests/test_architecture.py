@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -30,6 +30,9 @@ TREES = {path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="u
 POSITIONAL = {"mlsysim.report.card.Row", "mlsysim.report.card.Verdict", "mlsysim.fields.Kind"}
 
 
+CATALOGS = ("Fleets", "Models", "Nodes", "Recipes", "Scenarios", "Stores")
+
+
 def modules() -> Iterator[ModuleType]:
     """Every module of the package but the one that runs it."""
     yield mlsysim
@@ -47,7 +50,11 @@ LAWS = {
     f"{module.__name__}.{name}": getattr(module, name) for module in MODULES
     if module.__name__.startswith(f"{physics.__name__}.") for name in module.__all__ if inspect.isfunction(getattr(module, name))
 }  # fmt: skip
-RECORDS = {name: each for name, each in CLASSES.items() if attrs.has(each)}
+# what goes on within a reader of one format is its own business
+RECORDS = {
+    name: each for name, each in CLASSES.items()
+    if attrs.has(each) and (not name.startswith("mlsysim.layout.") or each.__name__ in importlib.import_module("mlsysim.layout").__all__)
+}  # fmt: skip
 
 
 def python(code: str) -> str:
@@ -73,7 +80,7 @@ class TestLayers:
     def test_every_module_has_a_layer(self) -> None:
         """No folder or file of the package is outside the contract."""
         contract = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"][0]
-        layers = set(contract["layers"])
+        layers = {name.strip() for layer in contract["layers"] for name in layer.split("|")}
         top = {f"mlsysim.{each.stem}" for each in ROOT.iterdir() if each.name != "__pycache__" and (each.is_dir() or each.suffix == ".py")}
         assert set() == {each for each in top if not each.endswith("__")} - layers
 
@@ -104,6 +111,12 @@ class TestImport:
         assert set(mlsysim.__all__) <= set(namespace) & set(dir(mlsysim))
         assert {"Q_", "InputError", "Scenarios", "TieredCheckpointScenario", "TieredCheckpointModel", "TieredCheckpointResult", "Check",
                 "Workload", "Node", "Fleet", "Store", "Models", "Fleets"} <= set(mlsysim.__all__)  # fmt: skip
+
+    @pytest.mark.parametrize("name", ["mlsysim.specs", "mlsysim.solvers", "mlsysim.engine.scenario_types", "mlsysim.layout"])
+    def test_every_public_class(self, name: str) -> None:
+        """Every class that a layer offers is offered by the package."""
+        module = importlib.import_module(name)
+        assert set() == {each for each in module.__all__ if inspect.isclass(getattr(module, each))} - set(mlsysim.__all__)
 
     def test_unknown_public_name(self) -> None:
         """A name that is not there is an AttributeError."""
@@ -183,9 +196,8 @@ class TestSource:
         for node in ast.walk(tree):
             if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node):
                 words |= set(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
-        code = [
-            number for number, line in enumerate(text.splitlines(), 1) if line.strip() and number not in words and line.strip()[0] != "#"
-        ]
+        written = [line.strip() for number, line in enumerate(text.splitlines(), 1) if number not in words]
+        code = [line for line in written if line and not line.startswith("#")]
         assert 250 >= len(code)
 
     def test_no_unit_in_a_name(self) -> None:
@@ -236,17 +248,15 @@ class TestDocstrings:
         dimensions = [re.findall(r"\[[a-z /]+\]", kinds[each]) for each in by_position]
         assert len(dimensions) == len({str(each) for each in dimensions})
 
-    @pytest.mark.parametrize("name", sorted(name for name in mlsysim.__all__ if callable(getattr(mlsysim, name))))
+    @pytest.mark.parametrize("name", sorted({*mlsysim.__all__} - {"Scenario", "ureg", *CATALOGS}))
     def test_public_things_are_told(self, name: str) -> None:
         """Every public class and function has a docstring with an example or parameters."""
         text = inspect.getdoc(getattr(mlsysim, name)) or ""
         assert re.search(r"^(Parameters|Examples)\n-+$", text, re.MULTILINE), text
 
 
-@pytest.mark.parametrize(
-    "law", [each for each in LAWS.values() if each.__module__ != "mlsysim.physics.quantities"], ids=lambda law: law.__name__
-)
-def test_a_law_needs_no_spec(law: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("name", sorted(LAWS))
+def test_a_law_needs_no_spec(name: str) -> None:
     """Laws take quantities and plain numbers only."""
-    taken = " ".join(str(each) for each in inspect.get_annotations(law).values())
+    taken = " ".join(str(each) for each in inspect.get_annotations(LAWS[name]).values())
     assert set() == set(re.findall(r"\w+", taken)) & {"Workload", "Fleet", "Node", "Store", "TieredCheckpointScenario"}

@@ -129,7 +129,12 @@ def _path_of(layout: CheckpointLayout) -> str:
 def _layout_at(value: Any, folder: Path) -> CheckpointLayout:
     if not isinstance(value, str):
         raise InputError("layout", "the path of a checkpoint", value, 'Write layout = "runs/step_1000", say.')
-    return read_checkpoint(folder / value)
+    try:
+        return read_checkpoint(folder / value)
+    except InputError as error:
+        # the place becomes that in the scenario file, so what was wrong in the checkpoint is told as the value
+        told = Shown(f"{value!r}: {error.place} must be {error.rule}, and is {error.value}")
+        raise InputError("layout", "the path of a checkpoint that can be read", told, error.fix) from None
 
 
 def _hook(kind: type, attribute: attrs.Attribute[Any], converter: Converter) -> Callable[[Any, Any], Any]:

@@ -177,7 +177,8 @@ class _Sizes:
                 raise _UnusualError
             return self.places[_key(known)], ()
         place = self.place(whole_numbers(_numbers(raw)))
-        found = self.raw[raw] = place, (*((_SKIPPED,) if raw == b")" else _BOTH), self.all[place])
+        size = self.all[place]
+        found = self.raw[raw] = place, (_SKIPPED, size) if raw == b")" else (size, _SKIPPED, size)
         return found
 
     def table(self, axes: int, fill: int) -> Column:

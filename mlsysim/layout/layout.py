@@ -15,7 +15,7 @@ import attrs
 import numpy as np
 from attrs import field, frozen
 
-from mlsysim.errors import InputError, nearest
+from mlsysim.errors import InputError, Shown, nearest
 from mlsysim.fields import INFORMATION, give, take_count
 from mlsysim.layout.dtypes import bits_of
 from mlsysim.units import Quantity
@@ -278,6 +278,8 @@ class CheckpointLayout:
             If the format does not tell the rank, or a file is not there.
         """
         known = self.data_files.rank >= 0
+        # where no file tells its rank, all are asked for it, and that is refused
+        known |= not known.any()
         return give(self._by_rank(self.data_files.rank[known], self._sizes()[known]), INFORMATION)
 
     @property
@@ -389,7 +391,8 @@ class CheckpointLayout:
         missing = np.flatnonzero(self.data_files.size < 0)
         if len(missing):
             name = self.files[int(missing[0])]
-            raise InputError("stored_bytes", "asked where every data file is there", f"{name} missing", "Use payload_bytes, or verify().")
+            got = Shown(f"{name} missing")
+            raise InputError("stored_bytes", "asked where every data file is there", got, "Use payload_bytes, or verify().")
         return self.data_files.size
 
     def _by_rank(self, rank: Column, amount: Column) -> Column:

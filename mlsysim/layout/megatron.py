@@ -31,7 +31,13 @@ def _folder_of(path: Path) -> Path | None:
 
 
 def _matches(path: Path) -> bool:
-    return _folder_of(path) is not None or ((path / _LATEST).is_file() and any(path.glob(f"*/{_BACKEND}")))
+    return _folder_of(path) is not None or ((path / _LATEST).is_file() and any(path.glob(f"*/{_BACKEND}"))) or bool(_iterations(path))
+
+
+def _iterations(parent: Path) -> list[Path]:
+    """Folders of iterations in a folder."""
+    found = sorted(parent.glob("iter_*")) if parent.is_dir() else []
+    return [each for each in found if _ITERATION.fullmatch(each.name) and _folder_of(each) is not None]
 
 
 def _latest(parent: Path) -> Path:
@@ -46,12 +52,19 @@ def _latest(parent: Path) -> Path:
     return folder
 
 
+def _only(parent: Path) -> Path:
+    """The one iteration in a folder that does not say which is the latest."""
+    found = _iterations(parent)
+    if len(found) != 1:
+        there = Shown(f"{len(found)} folders iter_NNNNNNN")
+        raise InputError(f"{parent}", f"a folder with {_BACKEND} and .metadata, or of one iteration", there, "Give the one to read.")
+    return found[0]
+
+
 def _read(path: Path, limits: Limits) -> CheckpointLayout:
     folder = _folder_of(path)
     if folder is None:
-        if not (path / _LATEST).is_file():
-            raise InputError(f"{path}", f"a folder with {_BACKEND} and .metadata", Shown("another"), "Give the folder iter_NNNNNNN.")
-        folder = _latest(path)
+        folder = _latest(path) if (path / _LATEST).is_file() else _only(path)
     if (folder / _BACKEND).is_file():
         told = document(read_capped(inside(folder, _BACKEND, _BACKEND), _LARGEST_TEXT, _BACKEND), place=_BACKEND, limits=limits)
         backend = field(told, "sharded_backend", str, _BACKEND)

@@ -66,7 +66,7 @@ def read_leaves(data: bytes, place: str, limits: Limits) -> tuple[list[Leaf], di
     leaves = []
     for key, entry in tree.items():
         there = below(place, f"tree_metadata.{key}")
-        keys = [field(typed(each, dict, there), "key", object, there) for each in items(entry, "key_metadata", dict, there)]
+        keys = [each.get("key") for each in items(entry, "key_metadata", dict, there)]
         if not all(isinstance(each, (str, int)) for each in keys):
             raise InputError(below(there, "key_metadata"), "texts and whole numbers", keys, _FIX)
         value = field(entry, "value_metadata", dict, there)

@@ -31,7 +31,7 @@ _RAISE = "Raise the cap with limits=Limits(...) if you trust it."
 _LARGEST = 2**62
 _MOST_RANKS = 10_000_000
 _STEP = 2**24
-_DATA = re.compile(r"(?:^|.*[^0-9])__(\d{1,9})_(\d{1,9})\.distcp")
+_DATA = re.compile(r".*__(\d{1,9})_(\d{1,9})\.distcp")
 _ANY_DATA = re.compile(r".*__(\d+)_\d+\.distcp")
 _RANK_METADATA = re.compile(r".*__(\d{1,9})\.metadata")
 
@@ -185,7 +185,7 @@ class _Merged:
             raise InputError(name, f"of at most {self.limits.fragments:,} fragments", Shown(f"{self.rows:,} of {axes} axes"), _RAISE)
         entry = _entries_of_chunks(document)
         found = entry >= 0
-        if (document.entry_start + document.entry_length > _LARGEST).any():
+        if (document.entry_start > _LARGEST - document.entry_length).any():
             raise InputError(name, "of chunks at offsets below 2^62", Shown("a larger one"), _FIX)
         transformed = np.zeros(len(document.entry_name) + 1, bool)
         transformed[list(document.transformed)] = True

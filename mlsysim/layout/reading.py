@@ -7,7 +7,7 @@ from pathlib import Path
 
 from attrs import evolve, frozen
 
-from mlsysim.errors import InputError, nearest
+from mlsysim.errors import InputError, Shown, nearest
 from mlsysim.layout.layout import CheckpointLayout
 from mlsysim.layout.limits import Limits
 
@@ -37,10 +37,10 @@ class Reader:
 
 def _readers() -> tuple[Reader, ...]:
     """All readers, the more particular first."""
-    from mlsysim.layout import fixture, megatron, orbax, pytorch, safetensors
+    from mlsysim.layout import deepspeed, fixture, megatron, orbax, pytorch, safetensors
 
     return (
-        fixture.READER, megatron.READER, pytorch.READER, orbax.READER,
+        fixture.READER, megatron.READER, pytorch.READER, deepspeed.READER, orbax.READER,
         safetensors.SHARDED, safetensors.INDEX, safetensors.READER,
     )  # fmt: skip
 
@@ -69,7 +69,7 @@ def read_checkpoint(path: str | Path, format: str | None = None, *, limits: Limi
     readers = _readers()
     place = Path(path)
     if not place.exists():
-        raise InputError(f"{path}", "a folder or file that exists", "nothing there", "Check the path.")
+        raise InputError(f"{path}", "a folder or file that exists", Shown("nothing there"), "Check the path.")
     if format is not None:
         known = {reader.format: reader for reader in readers}
         if format not in known:
@@ -79,4 +79,4 @@ def read_checkpoint(path: str | Path, format: str | None = None, *, limits: Limi
         if reader.matches(place):
             return evolve(reader.read(place, limits or Limits()), path=place)
     looked = "; ".join(f"{reader.format}: {reader.looks_for}" for reader in readers)
-    raise InputError(f"{path}", "a checkpoint of a known format", "no file that tells one", f"Looked for {looked}.")
+    raise InputError(f"{path}", "a checkpoint of a known format", Shown("no file that tells one"), f"Looked for {looked}.")

@@ -7,7 +7,8 @@ directory, the pickle and the members' headers are read; payload is touched by `
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -24,6 +25,8 @@ __all__ = ["Member", "Storage", "StoredTensor", "TorchArchive", "dtype_of", "rea
 _FIX = "Refuse this file, or ask who made it."
 _RAISE = "Raise the cap with limits=Limits(...) if you trust it."
 _MOST_AXES = 64
+# bytes that are read at a time where a member is checked
+_STEP = 2**20
 _LARGEST = 2**62
 
 # element types by torch's names, where numpy's differs
@@ -217,6 +220,26 @@ class TorchArchive:
             got = Shown(f"elements {tensor.offset:,} to {tensor.offset + tensor.reach:,} of {size // item:,}")
             raise InputError(self.place, "a tensor that lies in its storage", got, _FIX)
         return self.storage_start(file, tensor.storage.key) + tensor.offset * item, tensor.reach * item
+
+    def damaged(self, file: BinaryIO, advance: Callable[[int], object] | None = None) -> Iterator[tuple[str, int, int]]:
+        """Members whose bytes do not have the CRC-32 of the directory: name, what they have, what it says.
+
+        A member is read a part at a time; ``advance`` is told how many bytes were.
+
+        Raises
+        ------
+        InputError
+            If a member's header does not fit.
+        """
+        for name, member in self.members.items():
+            file.seek(self.content_start(file, name))
+            found, left = 0, member.size
+            while left and (part := file.read(min(left, _STEP))):
+                found, left = zlib.crc32(part, found), left - len(part)
+                if advance is not None:
+                    advance(len(part))
+            if member.crc and member.crc != found:
+                yield name, found, member.crc
 
     def array(self, path: Path, tensor: StoredTensor) -> np.ndarray[Any, Any]:
         """A tensor's elements: a read-only view of the file in the machine's byte order where it can be one.

@@ -72,12 +72,14 @@ def _one_box(count: int) -> tuple[None, Column, Column]:
 
 def _copy_findings(layout: CheckpointLayout, rows: Column, copy_of: Column) -> Iterator[Finding]:
     """Copies of one part are replicas where ranks differ and the format records replicas, and overlaps where not."""
+    name = layout.tensors[int(layout.fragments.tensor[rows[0]])].name if len(rows) else ""
+    may_repeat = layout.replicas_recorded or name in layout.details.get("stored_by_every_rank", ())
     copy_of = copy_of.reshape(-1)
     counts = np.bincount(copy_of) if len(copy_of) else np.zeros(0, np.int64)
     for group in np.flatnonzero(counts > 1):
         members = rows[copy_of == group]
         ranks = layout.fragments.rank[members]
-        if layout.replicas_recorded and len(np.unique(ranks)) == len(members):
+        if may_repeat and len(np.unique(ranks)) == len(members):
             continue
         first = int(members[0])
         axes = len(layout.tensors[int(layout.fragments.tensor[first])].global_shape)

@@ -33,7 +33,7 @@ class Verdict:
     advice: str = ""
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, repr=False)
 class Card:
     """What a person sees of a result.
 
@@ -57,6 +57,12 @@ class Card:
     rows: tuple[Row, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
     notes: tuple[str, ...] = field(default=())
+
+    def __repr__(self) -> str:
+        return self.text()
+
+    def _repr_html_(self) -> str:
+        return self.html()
 
     def text(self) -> str:
         """The card for a terminal."""

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.benchmarks.alternating import fastest, peak_memory
 
 from mlsysim import Q_, Quantity, TieredCheckpointModel
+from tests.benchmarks.alternating import fastest, peak_memory
 
 SIZE, NODES, LOCAL = 2.45e12, 256, 28e9
 

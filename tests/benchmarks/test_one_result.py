@@ -5,9 +5,9 @@ from typing import Any
 
 import pint
 import pytest
-from tests.benchmarks.alternating import fastest
 
 from mlsysim import Scenarios, TieredCheckpointResult
+from tests.benchmarks.alternating import fastest
 
 FIELDS = TieredCheckpointResult.json_fields
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from mlsysim.errors import InputError
-from mlsysim.layout import CheckpointLayout, Limits, fixture
+from mlsysim.layout import CheckpointLayout, Limits, fixture, read_checkpoint
 from mlsysim.layout.findings import KINDS
 from tests.layout.cases import CASES, SEED, Described, file_bytes, generate, read_back, republish, write
 from tests.layout.faults import FAULTS, Expected
@@ -25,8 +25,7 @@ BY_NAME = {case.case_id: case for case in CASES}
 
 
 def read(path: Path) -> CheckpointLayout:
-    assert fixture.READER.matches(path)
-    return fixture.READER.read(path, Limits())
+    return read_checkpoint(path)
 
 
 def test_the_seed_case_is_generated_from_its_description() -> None:

@@ -575,6 +575,7 @@ def sharded(mesh: list[int], partition: list[str]) -> str:
     ("file", "text"),
     [
         ("_METADATA", "[]"), ("_METADATA", '{"tree_metadata": {"a": 1}}'), ("_METADATA", '{"use_ocdbt": 1}'), ("_METADATA", "{"),
+        ("_METADATA", '{"tree_metadata": {"a": {"key_metadata": [{"jey": 1}], "value_metadata": {"value_type": "scalar"}}}}'),
         ("_sharding", '{"!": "{}"}'), ("_sharding", '{"YQ==": "{"}'), ("_sharding", '{"YQ==": {}}'), ("_sharding", '{"YQ==": "{}"}'),
         ("_sharding", '{"/w==": "null"}'), ("array_metadatas/process_0", '{"array_metadatas": [1]}'),
         ("_sharding", sharded([0], [])),

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from safetensors import SafetensorError, deserialize
 
 from mlsysim.errors import InputError
-from mlsysim.layout import CheckpointLayout, Limits, safetensors
+from mlsysim.layout import CheckpointLayout, Limits, read_checkpoint
 from mlsysim.layout.safetensors_header import DTYPES, elements, packed, read_header
 from tests.layout.cases import file_bytes
 from tests.layout.fuzzing import LONG_RUN, mutated
@@ -31,9 +31,8 @@ INDEX = "model.safetensors.index.json"
 
 
 def read(path: Path, **limits: int) -> CheckpointLayout:
-    """The layout at a path, with the first reader of safetensors that knows it."""
-    readers = (safetensors.SHARDED, safetensors.INDEX, safetensors.READER)
-    return next(each for each in readers if each.matches(path)).read(path, Limits(**limits))
+    """The layout at a path, its format known by its files."""
+    return read_checkpoint(path, limits=Limits(**limits))
 
 
 def kinds(layout: CheckpointLayout) -> set[str]:

@@ -95,9 +95,8 @@ def test_parameters_and_subclasses_are_the_tensors_they_hold() -> None:
     none = Object(Global("collections", "OrderedDict"), call=True)
     parameter = Object(Global("torch._utils", "_rebuild_parameter"), (inner, True, none), call=True)
     kind = Global("torch.nn.parameter", "Parameter")
-    state = Object(
-        Global("torch._tensor", "_rebuild_from_type_v2"), (Global("torch._utils", "_rebuild_parameter"), kind, (inner, True, none), {}), call=True
-    )  # fmt: skip
+    subclass = Global("torch._tensor", "_rebuild_from_type_v2")
+    state = Object(subclass, (Global("torch._utils", "_rebuild_parameter"), kind, (inner, True, none), {}), call=True)
     meta = Object(
         Global("torch._utils", "_rebuild_meta_tensor_no_storage"), (Global("torch", "bfloat16"), (2, 3), (3, 1), False), call=True
     )  # fmt: skip

@@ -165,7 +165,8 @@ class Names:
         return self.known.setdefault((module, name), Global(module, name))
 
     def size(self, numbers: Sequence[int]) -> Object:
-        return Object(self("torch", "Size"), (tuple(numbers),), call=True)
+        # a new tuple each time, as torch's sizes give
+        return Object(self("torch", "Size"), ((*numbers, 0)[:-1],), call=True)
 
     def chunk(self, offset: Sequence[int], extent: Sequence[int]) -> Object:
         state = {"offsets": self.size(offset), "sizes": self.size(extent)}

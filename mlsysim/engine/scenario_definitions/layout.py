@@ -154,23 +154,31 @@ class LayoutCheckpointScenario(Scenario):
         layout = self.layout
         return (
             f"{layout.format}: {len(layout.tensors):,} tensors in {len(layout.files):,} files",
-            f"{layout.ranks:,} ranks, {self.ranks_per_node} to a node",
+            f"{'unknown' if layout.ranks is None else f'{layout.ranks:,}'} ranks, {self.ranks_per_node:,} to a node",
             f"local write {readable(self.local_bandwidth)} per node, store {readable(self.durable_bandwidth)}",
         )
 
     def card(self, *, binary: bool = False) -> Card:
         """The answer, and what the imbalance and the replicas cost."""
-        card = self.result.card(binary=binary)
-        rows = [_compared("if it were even", self.if_even)]
+        result = self.result
+        card = result.card(binary=binary)
+        rows = [_compared("if it were even", result, self.if_even)]
         if self.layout.replication > 1.001:
-            rows.append(_compared("if one copy were written", self.if_one_copy))
+            rows.append(_compared("if one copy were written", result, self.if_one_copy))
         try:
             if float(self.layout.held_bytes.base) > 1.001 * float(self.layout.payload_bytes.base):
-                rows.append(_compared("if every replica were", self.if_every_replica))
+                rows.append(_compared("if every replica were", result, self.if_every_replica))
         except InputError:
             rows.append(Row("if every replica were", "not known", "the format does not say how many ranks held each tensor"))
         return attrs.evolve(card, rows=(*card.rows, *rows))
 
 
-def _compared(label: str, other: TieredCheckpointResult) -> Row:
-    return Row(label, readable(other.local_write_time), f"pause, and a drain of {readable(other.drain_time)}")
+def _compared(label: str, now: TieredCheckpointResult, then: TieredCheckpointResult) -> Row:
+    pause, drain = now.local_write_time, now.drain_time
+    note = f"pause, {_times(pause, then.local_write_time)}; drain {readable(then.drain_time)}, {_times(drain, then.drain_time)}"
+    return Row(label, readable(then.local_write_time), note)
+
+
+def _times(now: Quantity, then: Quantity) -> str:
+    ratio = float(now.base) / float(then.base)
+    return "as now" if abs(ratio - 1) < 5e-4 else f"now {ratio:.3g} times that"
