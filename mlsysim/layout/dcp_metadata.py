@@ -17,7 +17,7 @@ from attrs import frozen
 from mlsysim.errors import InputError, Shown
 from mlsysim.layout.layout import Column, TensorInfo
 from mlsysim.layout.limits import Limits
-from mlsysim.layout.pickles import Inert, Name, refused, unpickled
+from mlsysim.layout.pickles import Inert, Name, label, refused, unpickled
 from mlsysim.layout.torch_zip import dtype_of, torch_name, whole_numbers
 
 __all__ = ["Document", "read_document"]
@@ -138,6 +138,8 @@ _RAW = rb"(\)|%b\x85\x94|%b{2}\x86\x94|%b{3}\x87\x94|\(%b{4,64}t\x94)" % ((_NUMB
 _REF = rb"(h.|j....)"
 _TEXT = rb"(?:\x8c(.[^\x94]{0,255})\x94|%b)" % _REF
 _OBJECT, _BUILT = rb"\)\x81\x94\}\x94\(", rb"ub"
+# objects that are taken in before memory is looked at again
+_MOST_AT_ONCE = 4096
 # what the memo keeps of an object and of its state
 _BOTH = (_SKIPPED, _SKIPPED)
 
@@ -180,13 +182,6 @@ class _Sizes:
         size = self.all[place]
         found = self.raw[raw] = place, (_SKIPPED, size) if raw == b")" else (size, _SKIPPED, size)
         return found
-
-    def table(self, axes: int, fill: int) -> Column:
-        made = np.full((len(self.all), axes), fill, np.int64)
-        for place, size in enumerate(self.all):
-            if len(size) <= axes:
-                made[place, : len(size)] = size
-        return made
 
 
 class _Texts:
@@ -268,7 +263,7 @@ class _Run:
         start = at - len(self.prefix)
         if self.pattern is None or not self.tries or data[start:at] != self.prefix:
             return None
-        before, size = self.reading.mark(memo), len(self.reading.sizes.all)
+        before = self.reading.mark(memo)
         end, count = self.take(data, start, memo)
         if not count or not self.closed(data, end, count, stack):
             self.tries -= count > 0
@@ -276,7 +271,7 @@ class _Run:
             return None
         self.put(before, stack)
         self.reading.skipped = True
-        return end, (len(memo) - before[-1]) * 8 + count * 32 + (len(self.reading.sizes.all) - size) * 600
+        return end, self.reading.grown(before, memo)
 
     def learn(self, state: Any, memo: list[Any]) -> None:
         """Make the pattern, from the state of an object that went by opcode."""
@@ -318,7 +313,7 @@ class _Chunks(_Run):
         get, of = reading.sizes.raw.get, reading.sizes.of
         offsets, extents = reading.chunk_offset, reading.chunk_extent
         count = 0
-        while found := match(data, at):
+        while count < _MOST_AT_ONCE and (found := match(data, at)):
             raw, ref, raw_2, ref_2 = found.groups()
             offset, extent = get(raw) or of(raw, ref, memo), get(raw_2) or of(raw_2, ref_2, memo)
             offsets.append(offset[0])
@@ -366,7 +361,7 @@ class _Entries(_Run):
         add = [each.append for each in reading.entries]
         nowhere: tuple[int, tuple[Any, ...]] = (-1, ())
         count = 0
-        while found := match(data, at):
+        while count < _MOST_AT_ONCE and (found := match(data, at)):
             name, name_ref, raw, ref, file, file_ref, start, length = found.groups()
             known = names(name, name_ref, memo)
             offset = get(raw) or of(raw, ref, memo) if raw or ref else nowhere
@@ -411,7 +406,7 @@ class _Plans(_Run):
 
     def take(self, data: Any, at: int, memo: list[Any]) -> tuple[int, int]:
         match, count = self.pattern.match, 0  # type: ignore[union-attr]
-        while found := match(data, at):
+        while count < _MOST_AT_ONCE and (found := match(data, at)):
             memo += (_SKIPPED,) * sum(map(len, _MEMOIZE.findall(found[0])))
             at = found.end()
             count += 1
@@ -447,7 +442,6 @@ class _Reading:
         self.rows = Name("", "rows")
         self.skipped = False
         self.info: Inert | None = None
-        self.dtypes: dict[int, str] = {}
         self.shortcuts: dict[tuple[str, str], Callable[..., tuple[int, int] | None]] = {}
         if runs:
             self.shortcuts = {(_METADATA, "ChunkStorageMetadata"): _Chunks(self), (_METADATA, "MetadataIndex"): _Entries(self),
@@ -463,15 +457,22 @@ class _Reading:
             if key in _CLASSES or key in _PLANS or key in _PATHS or key == ("torch.serialization", "_get_layout"):
                 self.names[key] = Name(module, name, shortcut=self.shortcuts.get(key))
             else:
-                found = torch_name(module, name) if module in ("torch", "collections", "builtins") else None
+                found = torch_name(module, name) if module in ("torch", "collections") else None
                 if found is None:
-                    raise refused("free of names that a .metadata has no need of", f"{module[:80]} {name[:80]}")
+                    raise refused("free of names that a .metadata has no need of", f"{module} {name}")
                 self.names[key] = found
         return self.names[key]
 
     def mark(self, memo: list[Any]) -> tuple[int, ...]:
-        """Where the columns and the memo end."""
-        return len(self.chunk_offset), len(self.entries[0]), len(memo)
+        """Where the columns and the memo end, and the tables of sizes and texts."""
+        texts = len(self.texts.places) + len(self.files.places)
+        return len(self.chunk_offset), len(self.entries[0]), len(memo), len(self.sizes.all), texts
+
+    def grown(self, before: tuple[int, ...], memo: list[Any]) -> int:
+        """Bytes that all of them grew by, rather too many."""
+        now = self.mark(memo)
+        chunks, entries, memos, _, texts = (end - start for start, end in zip(before, now, strict=True))
+        return 8 * chunks + 28 * entries + 9 * memos + 1000 * texts + sum(500 + 100 * len(size) for size in self.sizes.all[before[3] :])
 
     def back(self, before: tuple[int, ...], memo: list[Any]) -> None:
         """Take back what came since."""
@@ -490,7 +491,6 @@ class _Reading:
             raise InputError(self.place, f"of at most {most:,} fragments", Shown(f"{len(self.chunk_offset):,}"), fix)
         offset, extent = (np.array(each, np.int32) for each in (self.chunk_offset, self.chunk_extent))
         order = np.argsort(places, kind="stable")
-        order = order[np.searchsorted(places[order], 0) :]
         self.check_axes(tensors, places, offset, extent)
         columns = [np.array(each, f"i{each.itemsize}") for each in self.entries]
         return Document(
@@ -504,18 +504,18 @@ class _Reading:
     def check_axes(self, tensors: list[TensorInfo], places: Column, offset: Column, extent: Column) -> None:
         axes = np.array([len(size) for size in self.sizes.all] or [0])
         wanted = np.array([len(each.global_shape) for each in tensors] + [0])[places]
-        wrong = np.flatnonzero((places >= 0) & ((axes[offset] != wanted) | (axes[extent] != wanted)))
+        wrong = np.flatnonzero((axes[offset] != wanted) | (axes[extent] != wanted))
         if len(wrong):
             row = int(wrong[0])
             tensor, got = tensors[places[row]], self.sizes.all[extent[row] if axes[extent[row]] != wanted[row] else offset[row]]
-            where, rule = f"{self.place}: {tensor.name[:200]}: chunks", f"of {len(tensor.global_shape)} axes each"
+            where, rule = f"{self.place}: {label(tensor.name)}: chunks", f"of {len(tensor.global_shape)} axes each"
             raise InputError(where, rule, got, _FIX)
 
     def wrong(self, where: str, rule: str, value: Any) -> InputError:
         if type(value) is _Skipped:
             raise _UnusualError
         got = f"{value.of.module}.{value.of.name}"[:80] if type(value) is Inert else type(value).__name__
-        return InputError(f"{self.place}: {where[:200]}", rule, Shown(got), _FIX)
+        return InputError(f"{self.place}: {label(where)}", rule, Shown(got), _FIX)
 
     def state(self, value: Any, name: str, where: str) -> Any:
         """The fields of an object of one class."""
@@ -553,6 +553,8 @@ class _Reading:
                 raise self.wrong(f"{name}: chunks", "a list of its own", chunks)
             lists.add(id(chunks))
             self.chunks(chunks, len(tensors) - 1, name, places)
+        if -1 in places:
+            raise _UnusualError
         return tensors, objects, np.array(places, np.int32)
 
     def chunks(self, chunks: list[Any], place: int, name: str, places: array[int]) -> None:
@@ -574,7 +576,7 @@ class _Reading:
         try:
             return whole_numbers(value)
         except InputError as error:
-            raise error.at(f"{self.place}: {where[:200]}") from None
+            raise error.at(f"{self.place}: {label(where)}") from None
 
     def dtype(self, properties: Any, name: str) -> str:
         state = self.state(properties, "TensorProperties", f"{name}: properties")
@@ -582,13 +584,15 @@ class _Reading:
         try:
             return dtype_of(first)
         except InputError as error:
-            raise error.at(f"{self.place}: {name[:200]}: dtype") from None
+            raise error.at(f"{self.place}: {label(name)}: dtype") from None
 
     def stored(self, held: dict[Any, Any]) -> set[int]:
         """Storage entries that went by opcode, into the columns; which of them were transformed."""
         transformed: set[int] = set()
+        left = len(self.entries[0])
         for key, value in held.items():
             if type(key) is Inert and key.of is self.rows:
+                left -= key.args[0].stop - key.args[0].start
                 continue
             index = self.state(key, "MetadataIndex", "storage_data")
             name = index.get("fqn")
@@ -607,4 +611,6 @@ class _Reading:
             row = (self.texts.place(name), place, self.files.place(file), *numbers)
             for column, number in zip(self.entries, row, strict=True):
                 column.append(number)
+        if left:
+            raise _UnusualError
         return transformed

@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 
 from attrs import frozen
 
-from mlsysim.errors import InputError
+from mlsysim.errors import InputError, Shown
 
 __all__ = ["Limits", "file_size", "inside", "read_capped"]
 
@@ -92,9 +92,9 @@ def read_capped(path: Path, most: int, name: str) -> bytes:
     if size is None:
         raise InputError(name, "a file that can be read", str(path.name), "Check the path and its permissions.")
     if size > most:
-        raise InputError(name, f"at most {most:,} byte", f"{size:,} byte", "Raise the cap with limits=Limits(...) if you trust it.")
+        raise InputError(name, f"at most {most:,} byte", Shown(f"{size:,} byte"), "Raise the cap with limits=Limits(...) if you trust it.")
     try:
         with path.open("rb") as file:
             return file.read(most + 1)[: size + 1]
     except OSError as error:
-        raise InputError(name, "a file that can be read", error.strerror or "an error", "Check its permissions.") from None
+        raise InputError(name, "a file that can be read", Shown(error.strerror or "an error"), "Check its permissions.") from None

@@ -16,8 +16,9 @@ import numpy as np
 
 from mlsysim.errors import InputError, Shown
 
-__all__ = ["COMPRESSORS", "INSTALL", "checked", "expanded", "tensorstore", "unzstd"]
+__all__ = ["COMPRESSORS", "INSTALL", "LIBRARY", "checked", "expanded", "tensorstore", "unzstd"]
 
+LIBRARY = "tensorstore"
 INSTALL = 'Install it with: pip install "mlsysim[orbax]"'
 _FIX = "Refuse this checkpoint, or ask who made it."
 # the largest block of a zstd frame, by the format
@@ -35,7 +36,7 @@ def tensorstore() -> Any:
     try:
         import tensorstore as library
     except ImportError:
-        raise InputError("tensorstore", "there to read the chunks of an Orbax checkpoint", Shown("none"), INSTALL) from None
+        raise InputError(LIBRARY, "there to read the chunks of an Orbax checkpoint", Shown("none"), INSTALL) from None
     return library
 
 

@@ -10,6 +10,7 @@ from mlsysim.errors import InputError, Shown
 from mlsysim.layout.findings import Finding
 from mlsysim.layout.layout import CheckpointLayout, Column, Fragments, Payload, TensorInfo
 from mlsysim.layout.limits import Limits
+from mlsysim.layout.orbax_codec import INSTALL, LIBRARY
 from mlsysim.layout.orbax_tree import MANIFEST, read_slice
 from mlsysim.layout.orbax_zarr import ZarrArray, decoded, filled
 
@@ -57,7 +58,7 @@ class OrbaxPayload(Payload):
 
     def payload_findings(self, layout: CheckpointLayout, advance: Any = None) -> Iterator[Finding]:
         """Every chunk must decode to its shape; there is no digest to compare with."""
-        fragments = layout.fragments
+        fragments, without = layout.fragments, 0
         for row in range(len(fragments)):
             file, rank = int(fragments.file[row]), int(fragments.rank[row])
             # a file that is not there is told already; a chunk that equals the fill value has no bytes
@@ -66,9 +67,16 @@ class OrbaxPayload(Payload):
             try:
                 self.read(row)
             except InputError as error:
+                # where the library is missing, nothing is wrong with the checkpoint
+                if error.place == LIBRARY:
+                    without += 1
+                    continue
                 yield Finding(
                     kind="unreadable payload", message=str(error), tensor=self._tensors[int(fragments.tensor[row])].name,
                     rank=rank if rank >= 0 else None, file=self._files[file] if file >= 0 else None,
                 )  # fmt: skip
             if advance is not None:
                 advance(int(fragments.payload_bytes[row]))
+        if without:
+            message = f"{without:,} chunks were not looked at: {LIBRARY} is not there. {INSTALL}"
+            yield Finding(kind="unreadable payload", severity="warning", message=message)

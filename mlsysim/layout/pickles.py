@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 from mlsysim.errors import InputError, Shown
 from mlsysim.layout.limits import Limits
 
-__all__ = ["Inert", "Name", "common_name", "refused", "unpickled"]
+__all__ = ["Inert", "Name", "common_name", "label", "refused", "unpickled"]
 
 _FIX = "Refuse this file, or ask who made it."
 _HERE = "pickle"
@@ -94,9 +94,14 @@ class Inert:
         return f"Inert({self.of.module}.{self.of.name})"
 
 
+def label(text: str, most: int = 120) -> str:
+    """A stranger's text as an error may show it: short, and on one line."""
+    return "".join(each if each.isprintable() else "?" for each in text[:most]) + ("..." if len(text) > most else "")
+
+
 def refused(rule: str, value: str, fix: str = _FIX) -> InputError:
     """What ``find``, ``persistent`` and a ``make`` raise; the file and the byte are put before it."""
-    return InputError(_HERE, rule, Shown(value), fix)
+    return InputError(_HERE, rule, Shown(label(value, 160)), fix)
 
 
 def unpickled(

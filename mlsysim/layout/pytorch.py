@@ -21,6 +21,7 @@ from mlsysim.layout.dtypes import numpy_dtype
 from mlsysim.layout.findings import Finding
 from mlsysim.layout.layout import CheckpointLayout, Column, Files, Fragments, Payload, TensorInfo
 from mlsysim.layout.limits import Limits, file_size, inside, read_capped
+from mlsysim.layout.pickles import label
 from mlsysim.layout.reading import Reader
 from mlsysim.layout.torch_zip import StoredTensor, TorchArchive, read_torch
 
@@ -164,7 +165,7 @@ class _Merged:
 
     def rank_seen(self, rank: int, name: str) -> None:
         if rank >= _MOST_RANKS:
-            raise InputError(name, f"of ranks below {_MOST_RANKS:,}", rank, _FIX)
+            raise InputError(label(name), f"of ranks below {_MOST_RANKS:,}", rank, _FIX)
         self.ranks = max(self.ranks, rank + 1)
 
     def add_files(self, names: Sequence[str]) -> None:
@@ -203,7 +204,7 @@ class _Merged:
         place, known = self.tensors.setdefault(found.name, (len(self.tensors), found))
         if known != found:
             got = f"{found.dtype} {list(found.global_shape)} here and {known.dtype} {list(known.global_shape)} before"
-            raise InputError(f"{name}: {found.name[:200]}", "the same in each rank's metadata", Shown(got), _FIX)
+            raise InputError(f"{name}: {label(found.name)}", "the same in each rank's metadata", Shown(got), _FIX)
         return place
 
     def layout(
@@ -240,7 +241,7 @@ class _Merged:
         for name, place in self.files.items():
             found = _DATA.fullmatch(name.rpartition("/")[2])
             if found is None and _ANY_DATA.fullmatch(name):
-                raise InputError(name, f"of ranks below {_MOST_RANKS:,}", Shown("a larger one"), _FIX)
+                raise InputError(label(name), f"of ranks below {_MOST_RANKS:,}", Shown("a larger one"), _FIX)
             rank, number = (int(found[1]), int(found[2])) if found else (-1, -1)
             self.rank_seen(rank, name)
             rows.append((rank < 0, rank, number, name, place))
@@ -249,7 +250,7 @@ class _Merged:
         sized = []
         for new, (_, rank, _, name, place) in enumerate(rows):
             order[place] = new
-            size = file_size(inside(self.folder, name, f"file {name}"))
+            size = file_size(inside(self.folder, name, label(name)))
             sized.append((name, rank, -1 if size is None else size))
         return Files.from_rows(sized), order
 
@@ -290,7 +291,7 @@ def _bytes(tensors: Sequence[TensorInfo], tensor: Column, extent: Column) -> Col
     rough = extent.astype(np.float64).prod(axis=1) * item
     if (rough > _LARGEST).any() or float(rough.sum()) > _LARGEST:
         row = int(np.argmax(rough))
-        raise InputError(f"{tensors[int(tensor[row])].name[:200]}", "of less than 2^62 byte", Shown(f"{rough[row]:.3g} byte"), _FIX)
+        raise InputError(f"{label(tensors[int(tensor[row])].name)}", "of less than 2^62 byte", Shown(f"{rough[row]:.3g} byte"), _FIX)
     made: Column = extent.prod(axis=1) * item
     return made
 
@@ -320,12 +321,12 @@ class _ChunkPayload(Payload):
 
     def _open(self, name: str) -> BinaryIO:
         try:
-            return inside(self.folder, name, name).open("rb")
+            return inside(self.folder, name, label(name)).open("rb")
         except OSError as error:
-            raise InputError(name, "a file that can be read", Shown(error.strerror or "an error"), "Check it.") from None
+            raise InputError(label(name), "a file that can be read", Shown(error.strerror or "an error"), "Check it.") from None
 
     def _archive(self, file: BinaryIO, row: int) -> tuple[TorchArchive, StoredTensor]:
-        place = f"{self.names[int(self.fragments.file[row])]}: chunk of {self._tensor(row).name[:200]}"
+        place = f"{label(self.names[int(self.fragments.file[row])])}: chunk of {label(self._tensor(row).name)}"
         if self.transformed[row]:
             raise InputError(place, "stored as it is", Shown("stored transformed (compressed, say)"), "Load it with torch.")
         start, length = int(self.fragments.file_offset[row]), int(self.fragments.stored_bytes[row])
@@ -337,14 +338,14 @@ class _ChunkPayload(Payload):
     def read(self, row: int) -> Column:
         tensor, number = self._tensor(row), int(self.fragments.file[row])
         if number < 0:
-            raise InputError(tensor.name[:200], "in a data file", Shown("in none: the metadata says nothing of it"), _FIX)
+            raise InputError(label(tensor.name), "in a data file", Shown("in none: the metadata says nothing of it"), _FIX)
         name, extent = self.names[number], self._axes(self.fragments.extent, row)
         with self._open(name) as file:
             archive, stored = self._archive(file, row)
         if stored.shape != extent or stored.dtype != tensor.dtype:
             rule = f"{tensor.dtype} {list(extent)} as the metadata says"
             raise InputError(archive.place, rule, Shown(f"{stored.dtype} {list(stored.shape)}"), _FIX)
-        return archive.array(inside(self.folder, name, name), stored)
+        return archive.array(inside(self.folder, name, label(name)), stored)
 
     def findings(self, layout: CheckpointLayout) -> Iterator[Finding]:
         fragments = layout.fragments

@@ -179,6 +179,14 @@ def test_without_tensorstore_plain_arrays_are_whole() -> None:
         layout.reassemble("step")
 
 
+@pytest.mark.usefixtures("alone")
+def test_without_tensorstore_nothing_is_wrong_with_the_checkpoint() -> None:
+    """Chunks that cannot be looked at are one warning, and no fault of theirs."""
+    report = read(DATA / "plain_zarr_no_ocdbt" / "ckpt").verify(payload=True)
+    assert (True, ["warning"]) == (report.ok, [each.severity for each in report])
+    assert "34 chunks were not looked at" in report.findings[0].message
+
+
 # ---------------------------------------------------------------- faults
 
 

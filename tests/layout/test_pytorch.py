@@ -529,6 +529,35 @@ def test_what_a_run_took_in_can_still_be_referred_to(tmp_path: Path) -> None:
     assert [0] * 5 + [1] * 5 == document.chunk_tensor.tolist()
 
 
+def test_runs_are_capped_like_all_else(tmp_path: Path) -> None:
+    """What a run adds counts against what may be built."""
+    large_metadata(tmp_path / ".metadata", 64, layers=2)
+    with pytest.raises(InputError, match="at most 1,000,000 byte when built"):
+        read(tmp_path, built_bytes=10**6)
+
+
+@pytest.mark.parametrize("end", [b"", b"\xff", b"ub", b"(", b"h\x00)\x81\x94}\x94("])
+def test_a_plan_that_almost_fits_takes_no_time(tmp_path: Path, end: bytes) -> None:
+    """Twenty thousand fields, and an end that fits none of the forms: refused after one look at each."""
+    item = Object(Global(PLANNER, "WriteItem"), (), {"index": None})
+    plain = dumped([item, Object(item.of, (), {}), Object(item.of, (), {}), 7])[11:]
+    at = plain.rindex(b"}")
+    data = b"\x80\x04" + plain[: at + 2] + b"(" + b"h\x00h\x00" * 20_000 + end + plain[at + 2 :]
+    (tmp_path / ".metadata").write_bytes(data)
+    with pytest.raises(InputError):
+        read(tmp_path)
+
+
+def test_a_refusal_is_one_line(tmp_path: Path) -> None:
+    """Whatever a name holds, the error that names it has no line breaks and no control characters."""
+    made = Checkpoint(tmp_path)
+    made.tensors["a\n\x1b[31m\u202e" + "x" * 5000] = made.names.tensor("qint8", (), [])
+    with pytest.raises(InputError) as caught:
+        read(made.write())
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 500
+
+
 # fuzzing
 
 
