@@ -227,8 +227,6 @@ class _Merged:
             tensor=tensor, rank=rank, file=file, offset=offset, extent=extent, payload_bytes=_bytes(tensors, tensor, extent),
             stored_bytes=length.astype(np.int64), file_offset=start.astype(np.int64),
         )  # fmt: skip
-        if not self.alone:
-            notes = ("Only the copy of each chunk that was kept is recorded; how many ranks held it is not.", *notes)
         return CheckpointLayout(
             format=format, tensors=tensors, fragments=fragments, data_files=files, ranks=self.ranks or None, replicas_recorded=self.alone,
             root=self.folder, path=self.folder, metadata_files=metadata_files, objects=tuple(self.objects), notes=notes, details=details,

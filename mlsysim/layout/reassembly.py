@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import tempfile
 from pathlib import Path
@@ -17,6 +18,9 @@ from mlsysim.layout.dtypes import bits_of, numpy_dtype
 from mlsysim.layout.layout import CheckpointLayout, Column, TensorInfo
 
 __all__ = ["SAFETENSORS_NAMES", "reassemble", "reassemble_all"]
+
+# runs shorter than this are pasted into the mapped file; pieces of at most this much are written at a time
+_SMALL_RUN, _PIECE = 2**16, 2**26
 
 # element types that safetensors has a name for
 SAFETENSORS_NAMES = {
@@ -92,12 +96,20 @@ def reassemble_all(layout: CheckpointLayout, out: Path, advance: Any = None) -> 
             _write_tensor(layout, int(place), Path(temporary), len(header) + starts[place])
             if advance is not None:
                 advance(layout.tensors[int(place)].bytes)
+        Path(temporary).chmod(_mode())
         Path(temporary).replace(out)
     except OSError as error:
         raise InputError(f"{out}", "a file that can be written", error.strerror or "an error", fix) from None
     finally:
         with contextlib.suppress(FileNotFoundError):
             Path(temporary).unlink()
+
+
+def _mode() -> int:
+    """Permissions that a new file gets: a temporary one is its owner's alone."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
 
 
 def _header(layout: CheckpointLayout) -> tuple[bytes, list[int], int]:
@@ -107,6 +119,8 @@ def _header(layout: CheckpointLayout) -> tuple[bytes, list[int], int]:
     starts, at = [0] * len(layout.tensors), 0
     for place in order:
         tensor = layout.tensors[place]
+        if tensor.name == "__metadata__":
+            raise InputError("__metadata__", "no name of a tensor", tensor.name, "safetensors keeps it for itself; reassemble it alone.")
         if tensor.dtype not in SAFETENSORS_NAMES:
             fix = "Reassemble it alone, with reassemble(name)."
             raise InputError(tensor.name, "of an element type that safetensors has a name for", tensor.dtype, fix)
@@ -122,13 +136,50 @@ def _header(layout: CheckpointLayout) -> tuple[bytes, list[int], int]:
 
 
 def _write_tensor(layout: CheckpointLayout, place: int, path: Path, start: int) -> None:
-    """One tensor into its place: a fragment is in memory at a time, the rest is the file's own pages."""
+    """One tensor into its place, a fragment at a time; what lies together is written together, small runs through the file's pages."""
     tensor = layout.tensors[place]
     rows = _whole(layout, place)
     if tensor.bytes == 0:
         return
-    whole: Any = np.memmap(path, numpy_dtype(tensor.dtype), "r+", start, tensor.global_shape or (1,))
-    target = whole if tensor.global_shape else whole.reshape(())
-    for row in rows:
-        _paste(layout, int(row), target)
-    del whole, target
+    scattered = []
+    with path.open("r+b", buffering=0) as file:
+        for row in rows:
+            extent = tuple(layout.fragments.extent[row, : len(tensor.global_shape)].tolist())
+            if _run_bytes(tensor, extent) < _SMALL_RUN and extent != tensor.global_shape:
+                scattered.append(int(row))
+                continue
+            offset = layout.fragments.offset[row, : len(tensor.global_shape)].tolist()
+            _write_runs(file, start, tensor, offset, _read(layout, int(row)).reshape(extent))
+    if scattered:
+        whole: Any = np.memmap(path, numpy_dtype(tensor.dtype), "r+", start, tensor.global_shape or (1,))
+        for row in scattered:
+            _paste(layout, row, whole if tensor.global_shape else whole.reshape(()))
+        del whole
+
+
+def _run_axis(tensor: TensorInfo, extent: tuple[int, ...]) -> int:
+    """Axis from which on a fragment's elements lie together in the tensor: the one before those that it spans."""
+    axis = len(extent)
+    while axis > 0 and extent[axis - 1] == tensor.global_shape[axis - 1]:
+        axis -= 1
+    return max(axis - 1, 0)
+
+
+def _run_bytes(tensor: TensorInfo, extent: tuple[int, ...]) -> int:
+    """Bytes of a fragment that lie together in the tensor."""
+    return math.prod(extent[_run_axis(tensor, extent) :]) * numpy_dtype(tensor.dtype).itemsize
+
+
+def _write_runs(file: Any, start: int, tensor: TensorInfo, offset: list[int], part: Column) -> None:
+    """A fragment's elements, run by run, to where they belong in the file."""
+    axis, item = _run_axis(tensor, part.shape), numpy_dtype(tensor.dtype).itemsize
+    steps = [math.prod(tensor.global_shape[place + 1 :]) for place in range(part.ndim)]
+    for outer in np.ndindex(part.shape[:axis]):
+        index = [*outer, *([0] * (part.ndim - axis))]
+        at = sum((begin + more) * step for begin, more, step in zip(offset, index, steps, strict=True))
+        raw = np.ascontiguousarray(part[outer]).reshape(-1).view(np.uint8)
+        file.seek(start + at * item)
+        for begin in range(0, raw.size, _PIECE):
+            piece = raw[begin : begin + _PIECE].data
+            while piece:
+                piece = piece[file.write(piece) :]
