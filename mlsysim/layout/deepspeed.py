@@ -1,292 +1,251 @@
 """DeepSpeed ZeRO 1, 2 and 3: weights in the model files, master weights and moments as flat partitions in the optimizer files.
 
-Names come from the pickles, read with an inert stand-in for every name in them; bytes come from the zip directories. A flat partition
-is one tensor of the layout, its parts one after the other by data-parallel rank; ``details["fp32_parameters"]`` says where each
-parameter's master weights lie in it, and ``fp32_parameter`` puts one back together.
+Names come from the pickles, read with an inert stand-in for every name in them; bytes come from the zip directories, where a storage
+counts once, however many tensors are views of it. A flat partition is one tensor of the layout, its parts one after the other by
+data-parallel rank; ``details["fp32_parameters"]`` says where each parameter's master weights lie in it, and ``fp32_parameter`` puts
+one back together.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
-from attrs import frozen
+from attrs import evolve
 
 from mlsysim.errors import InputError, Shown, nearest
-from mlsysim.layout.deepspeed_state import MasterWeights, StatePart, master_weights, state_parts, zero_stage_of
+from mlsysim.layout.deepspeed_columns import Grid, columns
+from mlsysim.layout.deepspeed_files import DeepSpeedFile, Folder, expected, find_folder, looks_like
+from mlsysim.layout.deepspeed_master import MasterWeights, frozen_parts, master_weights
+from mlsysim.layout.deepspeed_payload import FlatPayload
+from mlsysim.layout.deepspeed_state import State, state_of
 from mlsysim.layout.findings import Finding
-from mlsysim.layout.layout import UNKNOWN, CheckpointLayout, Column, Files, Fragments, Payload, TensorInfo
-from mlsysim.layout.limits import Limits, file_size, inside, read_capped
+from mlsysim.layout.layout import UNKNOWN, CheckpointLayout, Column, Files
+from mlsysim.layout.limits import Limits, file_size, inside
 from mlsysim.layout.pickles import Name
 from mlsysim.layout.reading import Reader
-from mlsysim.layout.torch_zip import StoredTensor, TorchArchive, read_torch, torch_name
+from mlsysim.layout.torch_zip import read_torch, torch_name
 
 __all__ = ["READER", "fp32_parameter"]
 
 _FIX = "Check what DeepSpeed wrote; a save that was cut short lacks files."
-_OPTIMIZER = re.compile(r"(?:bf16_|fp16_)?zero_pp_rank_(\d{1,7})_mp_rank_(\d{1,7})_optim_states\.pt")
-_SHARDED_MODEL = re.compile(r"zero_pp_rank_(\d{1,7})_mp_rank_(\d{1,7})_model_states\.pt")
-_MODEL = re.compile(r"mp_rank_(\d{1,7})_model_states\.pt")
-_OTHER = re.compile(r"(?:layer_\d+-model_\d+-model_states|layer_\d+_expert_\d+_mp_rank_\d+_(?:model|optim)_states|expp_rank_\d+_.*)\.pt")
-_LATEST = "latest"
-_MOST_RANKS = 1_000_000
-
-
-@frozen(kw_only=True, eq=False)
-class _File:
-    """A file of the checkpoint: what it is, who wrote it, and what is in it; no archive where it is not there."""
-
-    name: str
-    part: str
-    data: int
-    model: int
-    size: int
-    archive: TorchArchive | None
-
-
-def _matches(path: Path) -> bool:
-    return path.is_dir() and any(_is_tag(folder) for folder in _candidates(path))
-
-
-def _candidates(path: Path) -> Iterator[Path]:
-    yield path
-    if (path / _LATEST).is_file():
-        yield from (each for each in sorted(path.iterdir()) if each.is_dir())
-
-
-def _is_tag(folder: Path) -> bool:
-    return any(_OPTIMIZER.fullmatch(each.name) or _SHARDED_MODEL.fullmatch(each.name) for each in folder.iterdir())
+_MOST_RANKS = 262_144
+_END, _END_BYTES = b"PK\5\6", 22
 
 
 def _read(path: Path, limits: Limits) -> CheckpointLayout:
-    root, tag, metadata = _tag_of(path)
-    files = _files(root, tag, limits)
-    stage, parts, masters = _parts(files)
-    data, model = _degrees(files)
-    files = _with_missing(files, data, model, tag)
-    tensors, fragments, stored = _columns(files, parts, data, model)
-    notes = [*_left_out(root, tag)]
-    if model > 1:
-        notes.append("The rank is the model-parallel rank plus the number of those times the data-parallel rank, as Megatron counts.")
-        notes.append("Weights of each model-parallel rank are tensors of their own: how they join is not recorded.")
+    folder = find_folder(path, limits)
+    files, states, faults = _opened(folder, limits)
+    known = [each for each in states if each is not None]
+    stage = _stage(known, folder)
+    grid, odd = _grid(files, known, folder)
+    faults += odd
+    for each in expected(files, grid.data, grid.model):
+        files.append(each)
+        states.append(None)
+    ranks = _ranks(files, known, grid)
+    rank_of = {each.name: rank if rank >= 0 else None for each, rank in zip(files, ranks, strict=True)}
+    made = columns(states, grid, ranks, limits.built_bytes)
+    sized = Files.from_rows([(each.name, rank, _size(folder, each)) for each, rank in zip(files, ranks, strict=True)])
+    masters = tuple(_masters(stage, known, grid))
+    dtypes = {each.name: each.dtype for each in made.tensors}
+    frozen = tuple(_frozen(known, grid, dtypes)) if stage == 3 else ()
     return CheckpointLayout(
-        format=f"deepspeed_zero{stage}",
-        tensors=tensors,
-        fragments=fragments,
-        data_files=Files.from_rows([(each.name, _rank(each, model), each.size) for each in files]),
-        ranks=data * model,
+        format=f"deepspeed_zero{stage}" if stage else "deepspeed",
+        tensors=made.tensors,
+        fragments=made.fragments,
+        data_files=sized,
+        ranks=grid.data * grid.model,
         replicas_recorded=False,
-        root=root,
-        metadata_files=metadata,
-        payload=_FlatPayload(root, files, fragments, stored),
-        notes=tuple(notes),
+        root=folder.root,
+        path=path,
+        metadata_files=folder.metadata,
+        objects=tuple(dict.fromkeys(name for each in known for name in each.objects)),
+        payload=FlatPayload(folder.root, states, made.stored, made.file_of, [evolve(each, rank=rank_of[each.file or ""]) for each in faults]),
+        notes=tuple(_notes(stage, known, grid, folder, -1 in ranks)),
         details={
-            "zero_stage": stage, "data_parallel": data, "model_parallel": model, "fp32_parameters": masters,
-            "stored_by_every_rank": _counters(parts, files, model),
+            "zero_stage": stage, "data_parallel": grid.data, "model_parallel": grid.model, "fp32_parameters": masters,
+            "frozen_parameters": frozen, "shared_params": _leading(known, grid, "tied"), "same_storage": _leading(known, grid, "same"),
+            "stored_by_every_rank": made.repeated,
         },
     )  # fmt: skip
 
 
-def _tag_of(path: Path) -> tuple[Path, str, dict[str, int]]:
-    """The folder that names are relative to, the folder of the tag in it, and files without payload."""
-    if not path.is_dir():
-        raise InputError(f"{path.name}", "the folder of a DeepSpeed checkpoint", Shown("a file"), "Give the folder that holds latest.")
-    latest = path / _LATEST
-    if not latest.is_file():
-        return path, "", {}
-    raw = read_capped(latest, 4096, _LATEST)
-    try:
-        tag = raw.decode("utf-8").strip()
-    except UnicodeDecodeError:
-        raise InputError(_LATEST, "the name of a folder, in UTF-8", raw[:20], _FIX) from None
-    folder = inside(path, tag, _LATEST)
-    if not folder.is_dir():
-        raise InputError(_LATEST, "the name of a folder that is there", tag, _FIX)
-    return path, tag, {_LATEST: len(raw)}
+def _opened(folder: Folder, limits: Limits) -> tuple[list[DeepSpeedFile], list[State | None], list[Finding]]:
+    """The files and what each holds; one that is cut short, or comes a second time, holds nothing and is told of."""
+    files: list[DeepSpeedFile] = []
+    states: list[State | None] = []
+    faults: list[Finding] = []
+    seen: dict[tuple[Any, ...], str] = {}
+    first: InputError | None = None
+    for each in folder.files:
+        files.append(each)
+        states.append(None)
+        key = (each.kind, each.data, each.model, each.number, each.layer)
+        if key in seen:
+            message = f"{seen[key]} is of the same rank: one of them is of another save"
+            faults.append(Finding(kind="topology differs", file=each.name, message=message))
+            continue
+        seen[key] = each.name
+        path = inside(folder.root, each.name, each.name)
+        if _cut_short(path, each.name):
+            first = first or InputError(each.name, "a zip as torch.save writes it", Shown("one that is cut short"), _FIX)
+            message = "it is cut short: no directory of a zip at its end"
+            faults.append(Finding(kind="file short", file=each.name, message=message))
+            continue
+        states[-1] = _state(path, each, limits)
+    if first is not None and not any(each is not None and each.file.kind == "optimizer" for each in states):
+        raise first
+    return files, states, faults
 
 
-def _files(root: Path, tag: str, limits: Limits) -> list[_File]:
-    folder = root / tag if tag else root
-    names = sorted(each.name for each in folder.iterdir())
-    if len(names) > limits.files:
-        fix = "Raise the cap with limits=Limits(files=...) if you trust it."
-        raise InputError(f"{tag or folder.name}", f"at most {limits.files:,} files", Shown(f"{len(names):,}"), fix)
-    found = []
-    for name in names:
-        kind = _kind(name)
-        if kind is not None:
-            part, data, model = kind
-            relative = f"{tag}/{name}" if tag else name
-            path = inside(root, relative, relative)
-            found.append(_File(
-                name=relative, part=part, data=data, model=model, size=file_size(path) or 0, archive=_opened(path, relative, limits),
-            ))  # fmt: skip
-    if not any(each.part == "optimizer" for each in found):
-        raise InputError(tag or folder.name, "a DeepSpeed ZeRO checkpoint", Shown("no ..._optim_states.pt"), _FIX)
-    return found
-
-
-def _kind(name: str) -> tuple[str, int, int] | None:
-    """What a file is, and its data- and model-parallel rank."""
-    if found := _OPTIMIZER.fullmatch(name):
-        return "optimizer", int(found[1]), int(found[2])
-    if found := _SHARDED_MODEL.fullmatch(name):
-        return "model", int(found[1]), int(found[2])
-    if found := _MODEL.fullmatch(name):
-        return "model", 0, int(found[1])
-    return None
-
-
-def _left_out(root: Path, tag: str) -> Iterator[str]:
-    folder = root / tag if tag else root
-    other = [each.name for each in folder.iterdir() if _OTHER.fullmatch(each.name)]
-    if other:
-        yield f"{len(other)} files of pipeline layers or experts are not read: {', '.join(sorted(other)[:3])}."
-
-
-def _opened(path: Path, name: str, limits: Limits) -> TorchArchive:
+def _cut_short(path: Path, name: str) -> bool:
+    """Whether a file lacks the end of a zip's directory. A file in the form before zips is not cut short, and is refused later."""
+    size = file_size(path)
+    if size is None:
+        raise InputError(name, "a file that can be read", Shown("no regular file"), _FIX)
+    if size < _END_BYTES:
+        return True
     try:
         with path.open("rb") as file:
-            return read_torch(file, place=name, limits=limits, find=lambda module, each: torch_name(module, each) or Name(module, each))
+            begins = file.read(2)
+            file.seek(size - _END_BYTES)
+            return begins != b"\x80\x02" and file.read(len(_END)) != _END
     except OSError as error:
         raise InputError(name, "a file that can be read", Shown(error.strerror or "an error"), _FIX) from None
 
 
-def _parts(files: list[_File]) -> tuple[int, list[tuple[int, StatePart]], tuple[MasterWeights, ...]]:
-    """Stage, the arrays of every file, and where each parameter's master weights lie."""
-    stages = {zero_stage_of(each.archive.value) for each in files if each.archive is not None} - {None}
-    if len(stages) > 1:
-        raise InputError(files[0].name, "of one ZeRO stage with the other files", Shown(f"stages {sorted(map(str, stages))}"), _FIX)
-    sharded = any(_SHARDED_MODEL.fullmatch(each.name.rpartition("/")[2]) for each in files)
-    stage = next(iter(stages)) if stages else 3 if sharded else 1
-    parts = [
-        (place, part)
-        for place, each in enumerate(files)
-        if each.archive is not None
-        for part in state_parts(each.archive, each.part, each.name)
-    ]
-    known = [(each.part, each.data, each.model, each.archive.value) for each in files if each.archive is not None]
-    return stage or 1, parts, master_weights(stage or 1, known, files[0].name)
+def _state(path: Path, file: DeepSpeedFile, limits: Limits) -> State:
+    try:
+        with path.open("rb") as opened:
+            archive = read_torch(
+                opened, place=file.name, limits=limits, find=lambda module, name: torch_name(module, name) or Name(module, name)
+            )
+    except OSError as error:
+        raise InputError(file.name, "a file that can be read", Shown(error.strerror or "an error"), _FIX) from None
+    return state_of(file, archive, evolve(archive, value=None))
 
 
-def _degrees(files: list[_File]) -> tuple[int, int]:
-    """Data- and model-parallel degrees: what the files are named for, and what the model file says where that is more."""
-    data, model = 1 + max(each.data for each in files), 1 + max(each.model for each in files)
-    for each in files:
-        value = each.archive.value if each.archive is not None else None
-        if each.part == "model" and isinstance(value, dict):
-            said = value.get("dp_world_size")
-            data = max(data, said) if isinstance(said, int) and not isinstance(said, bool) else data
+def _size(folder: Folder, file: DeepSpeedFile) -> int:
+    size = file_size(inside(folder.root, file.name, file.name))
+    return UNKNOWN if size is None else size
+
+
+def _stage(known: Sequence[State], folder: Folder) -> int:
+    """The ZeRO stage: what the optimizers say; or the configuration, or the names of the files."""
+    optimizers = [each for each in known if each.file.kind == "optimizer"]
+    told = {each.stage for each in optimizers or known if each.stage is not None}
+    if len(told) > 1:
+        raise InputError(folder.place, "of one ZeRO stage in every file", Shown(f"stages {sorted(told)}"), _FIX)
+    if any(each.kind == "sharded model" for each in folder.files):
+        told = told or {3}
+    stage = told.pop() if told else 0
+    # bf16 without ZeRO partitions its optimizer as stage 1 does
+    return max(stage, 1) if optimizers else stage
+
+
+def _grid(files: Sequence[DeepSpeedFile], known: Sequence[State], folder: Folder) -> tuple[Grid, list[Finding]]:
+    """Degrees: what the files say, and at least what they are named for."""
+    data = 1 + max(each.data for each in files)
+    model = 1 + max(each.model for each in files if each.kind != "layer" or len(files) == 1)
+    said = {key: {each.degrees[key] for each in known if key in each.degrees} for key in ("data", "model", "tensor")}
+    counts = {group.ways for each in known for group in each.groups if group.ways}
+    claimed = max(counts or (said["data"] if not any(each.kind == "optimizer" for each in files) else set()), default=data)
+    faults = []
+    if claimed < data:
+        last = next(each.name for each in files if each.data == data - 1)
+        message = f"files of {data:,} data-parallel ranks, and partitions of {claimed:,}: some are of another save"
+        faults.append(Finding(kind="topology differs", file=last, message=message))
+    data, model = max(data, claimed), max(model, *said["model"], 1)
     if data * model > _MOST_RANKS:
-        raise InputError(files[0].name, f"of at most {_MOST_RANKS:,} ranks", Shown(f"{data * model:,}"), _FIX)
-    return data, model
+        raise InputError(folder.place, f"of at most {_MOST_RANKS:,} ranks", Shown(f"{data:,} times {model:,}"), _FIX)
+    layers = [each.model for each in files if each.kind == "layer"]
+    tensor = max(said["tensor"], default=1 + max(layers) if layers else model)
+    return Grid(data=data, model=model, tensor=tensor if model % tensor == 0 else model), faults
 
 
-def _with_missing(files: list[_File], data: int, model: int, tag: str) -> list[_File]:
-    """The files, and those of ranks that should have one and have none."""
-    there = {(each.data, each.model) for each in files if each.part == "optimizer"}
-    prefix = next(each.name.rpartition("/")[2] for each in files if each.part == "optimizer").partition("zero_pp_rank_")[0]
-    missing = []
-    for one in range(data):
-        for two in range(model):
-            if (one, two) not in there:
-                name = f"{prefix}zero_pp_rank_{one}_mp_rank_{two:02d}_optim_states.pt"
-                full = f"{tag}/{name}" if tag else name
-                missing.append(_File(name=full, part="optimizer", data=one, model=two, size=UNKNOWN, archive=None))
-    return files + missing
+def _ranks(files: Sequence[DeepSpeedFile], known: Sequence[State], grid: Grid) -> list[int]:
+    """Who wrote each file; -1 where it does not show."""
+    experts = max((each.experts for each in known), default=0)
+    spread = grid.data // min((group.ways for each in known for group in each.groups if group.ways), default=grid.data)
+    # a layer is written by the first data-parallel rank of its stage, which has the layer's parameters
+    stages = {
+        name.partition(".")[0]: each.file.model // grid.tensor
+        for each in known if each.file.kind == "model"
+        for group in each.shapes
+        for name in group
+    }  # fmt: skip
+    alone = grid.data == 1 or not any("spread" in each.degrees for each in known)
+    ranks = []
+    for file in files:
+        data, model = file.data, file.model
+        if file.kind == "layer":
+            model = (
+                stages[f"{file.number}"] * grid.tensor + model if alone and f"{file.number}" in stages and model < grid.tensor else UNKNOWN
+            )
+        elif file.kind == "expert":
+            data = file.number * spread // experts if file.number < experts else UNKNOWN
+        known_rank = 0 <= data < grid.data and 0 <= model < grid.model
+        ranks.append(grid.rank(data, model) if known_rank else UNKNOWN)
+    return ranks
 
 
-def _rank(file: _File, model: int) -> int:
-    return file.model + model * file.data
+def _models(known: Sequence[State], grid: Grid) -> Iterator[tuple[int, State | None, list[int]]]:
+    """Each model-parallel rank, its first model file, and its ranks by data-parallel rank."""
+    first: dict[int, State] = {}
+    for each in known:
+        if each.file.kind in ("model", "sharded model"):
+            first.setdefault(each.file.model, each)
+    for model in range(grid.model):
+        yield model, first.get(model), [grid.rank(data, model) for data in range(grid.data)]
 
 
-def _counters(parts: list[tuple[int, StatePart]], files: list[_File], model: int) -> frozenset[str]:
-    """Tensors that every rank stores alike: the step of an optimizer."""
-    return frozenset(_named(part, files[place], model) for place, part in parts if not part.flat and part.name.startswith("optimizer."))
+def _masters(stage: int, known: Sequence[State], grid: Grid) -> Iterator[MasterWeights]:
+    if stage == 3 and any(each.odd for each in known):
+        return
+    by_model: dict[int, dict[int, State]] = {}
+    for each in known:
+        if each.file.kind == "optimizer":
+            by_model.setdefault(each.file.model, {})[each.file.data] = each
+    for model, file, ranks in _models(known, grid):
+        shapes = file.shapes if file is not None else ()
+        yield from master_weights(stage, shapes, by_model.get(model, {}), ranks, grid.lead(model))
 
 
-def _named(part: StatePart, file: _File, model: int) -> str:
-    """Name of a tensor, with the model-parallel rank where there are several."""
-    return f"mp_rank_{file.model:02d}.{part.name}" if model > 1 else part.name
+def _frozen(known: Sequence[State], grid: Grid, dtypes: dict[str, str]) -> Iterator[MasterWeights]:
+    for model, file, ranks in _models(known, grid):
+        if file is not None:
+            yield from frozen_parts(file.frozen_shapes, dtypes, ranks, grid.lead(model))
 
 
-def _columns(
-    files: list[_File], parts: list[tuple[int, StatePart]], data: int, model: int
-) -> tuple[tuple[TensorInfo, ...], Fragments, list[StoredTensor]]:
-    """One tensor for each name, and model-parallel rank where there are several; flat partitions side by side."""
-    groups: dict[str, list[tuple[int, StatePart]]] = {}
-    for place, part in parts:
-        groups.setdefault(_named(part, files[place], model), []).append((place, part))
-    tensors, rows, stored = [], [], []
-    for number, (name, members) in enumerate(groups.items()):
-        first = members[0][1].tensor
-        if any(part.tensor.dtype != first.dtype or part.flat != members[0][1].flat for _, part in members):
-            raise InputError(name[:200], "of one element type in every file", Shown("several"), _FIX)
-        step = max(part.tensor.elements for _, part in members)
-        shape = (step * data,) if members[0][1].flat else first.shape
-        for place, part in members:
-            if not part.flat and part.tensor.shape != shape:
-                raise InputError(name[:200], f"of shape {list(shape)} in every file", Shown(f"{list(part.tensor.shape)}"), _FIX)
-            offset = (step * files[place].data,) if part.flat else (0,) * len(shape)
-            size = part.tensor.bytes
-            rows.append((number, _rank(files[place], model), place, offset, part.tensor.shape, size, size, UNKNOWN))
-            stored.append(part.tensor)
-        tensors.append(TensorInfo(name=name, dtype=first.dtype, global_shape=shape))
-    return tuple(tensors), Fragments.from_rows(rows), stored
+def _leading(known: Sequence[State], grid: Grid, which: str) -> dict[str, str]:
+    """Names that stand for another, with the model-parallel rank where there are several."""
+    return {
+        grid.lead(each.file.model) + one: grid.lead(each.file.model) + other
+        for each in known if each.file.kind != "optimizer"
+        for one, other in getattr(each, which).items()
+    }  # fmt: skip
 
 
-class _FlatPayload(Payload):
-    """The storages in the ``.pt`` files."""
-
-    __slots__ = ("_files", "_fragments", "_root", "_stored")
-
-    def __init__(self, root: Path, files: list[_File], fragments: Fragments, stored: list[StoredTensor]) -> None:
-        self._root, self._files, self._fragments, self._stored = root, files, fragments, stored
-
-    def read(self, row: int) -> Column:
-        file = self._files[int(self._fragments.file[row])]
-        if file.archive is None:
-            raise InputError(file.name, "there", Shown("missing"), _FIX)
-        return file.archive.array(inside(self._root, file.name, file.name), self._stored[row])
-
-    def findings(self, layout: CheckpointLayout) -> Iterator[Finding]:
-        for row, tensor in enumerate(self._stored):
-            archive = self._files[int(self._fragments.file[row])].archive
-            if archive is None or tensor.storage is None:
-                continue
-            member = archive.members.get(f"data/{tensor.storage.key}")
-            if member is None or member.size < tensor.storage.bytes:
-                there = "none" if member is None else f"{member.size:,} byte"
-                yield _finding(layout, row, "byte count differs", f"{there} stored for {tensor.storage.bytes:,} byte of elements")
-
-    def payload_findings(self, layout: CheckpointLayout, advance: Any = None) -> Iterator[Finding]:
-        for place, each in enumerate(self._files):
-            if each.archive is None:
-                continue
-            rank = int(layout.data_files.rank[place])
-            try:
-                with inside(self._root, each.name, each.name).open("rb") as file:
-                    yield from _damaged(each, file, rank, advance)
-            except (OSError, InputError) as error:
-                yield Finding(kind="unreadable payload", file=each.name, rank=rank, message=f"{error}")
-
-
-def _damaged(each: _File, file: BinaryIO, rank: int, advance: Any) -> Iterator[Finding]:
-    """Members whose bytes do not have the checksum that the zip gives for them."""
-    for name, found, said in each.archive.damaged(file, advance):  # type: ignore[union-attr]
-        message = f"{name} has CRC-32 {found:08x}, the zip says {said:08x}"
-        yield Finding(kind="digest differs", file=each.name, rank=rank, message=message)
-
-
-def _finding(layout: CheckpointLayout, row: int, kind: str, message: str) -> Finding:
-    fragments = layout.fragments
-    return Finding(
-        kind=kind, message=message, tensor=layout.tensors[int(fragments.tensor[row])].name, rank=int(fragments.rank[row]),
-        file=layout.files[int(fragments.file[row])],
-    )  # fmt: skip
+def _notes(stage: int, known: Sequence[State], grid: Grid, folder: Folder, unknown: bool) -> Iterator[str]:
+    placeholders = sum(each.placeholders for each in known)
+    if placeholders:
+        yield f"The model files hold {placeholders:,} placeholders without elements; the weights are in the optimizer files alone."
+    elif stage:
+        yield "The model file is written by the first data-parallel rank alone; the optimizer's counters are in every rank's file."
+    if grid.model > 1:
+        yield "Ranks are counted with tensor-parallel ranks as neighbours, then data-parallel ranks, then the stages of a pipeline."
+        yield "Weights of each model-parallel rank are tensors of their own, mp_rank_MM. before their name: how they join is not recorded."
+    if any(group.ways and group.ways < grid.data for each in known for group in each.groups):
+        yield "Groups of experts are partitioned over fewer ranks; each expert-parallel rank has tensors of its own."
+    if unknown:
+        yield "Which rank wrote the files of some layers or experts does not show."
+    for each in dict.fromkeys(each.odd for each in known if each.odd):
+        yield f"Where single parameters lie is not covered: {each}."
+    if folder.others:
+        yield f"{len(folder.others):,} files are not read: {', '.join(folder.others[:3])[:200]}."
 
 
 def fp32_parameter(layout: CheckpointLayout, name: str) -> Column:
@@ -297,7 +256,8 @@ def fp32_parameter(layout: CheckpointLayout, name: str) -> Column:
     layout : CheckpointLayout
         Of a DeepSpeed checkpoint.
     name : str
-        The parameter's name, as in ``layout.details["fp32_parameters"]``.
+        The parameter's name, as in ``layout.details["fp32_parameters"]``; a tied parameter goes by any of its names. A frozen parameter,
+        which has no master weights, is given in its own type.
 
     Returns
     -------
@@ -308,26 +268,37 @@ def fp32_parameter(layout: CheckpointLayout, name: str) -> Column:
     InputError
         If the layout is no DeepSpeed one, has no such parameter, or a part of it is missing.
     """
-    known = {each.name: each for each in layout.details.get("fp32_parameters", ())}
-    if name not in known:
+    details = layout.details
+    known: dict[str, MasterWeights] = {each.name: each for key in ("frozen_parameters", "fp32_parameters") for each in details.get(key, ())}
+    found = known.get(details.get("shared_params", {}).get(name, name)) or known.get(name)
+    if found is None:
         raise InputError("fp32_parameter", "asked for a parameter of a DeepSpeed checkpoint", name, nearest(name, known))
-    found = known[name]
-    pieces = []
-    for rank, place, tensor, start, elements in found.pieces(layout):
-        flat = layout.payload.read(place) if layout.payload is not None else np.zeros(0, np.float32)
-        if start + elements > flat.size:
-            raise InputError(name[:200], "inside its partition", Shown(f"beyond {tensor} of rank {rank}"), _FIX)
-        pieces.append(flat.reshape(-1)[start : start + elements])
+    pieces = [_piece(layout, found, *each) for each in found.fragments]
+    size = sum(each.size for each in pieces)
+    if size != found.elements:
+        raise InputError(name[:200], f"of {found.elements:,} elements", Shown(f"{size:,}"), "A rank's file is missing; run verify().")
     whole: Column = np.concatenate(pieces) if pieces else np.zeros(0, np.float32)
-    size = int(np.prod(found.global_shape, dtype=np.int64))
-    if whole.size != size:
-        raise InputError(name[:200], f"{size:,} elements", Shown(f"{whole.size:,}"), "A rank's file is missing; run verify().")
     return whole.reshape(found.global_shape)
+
+
+def _piece(layout: CheckpointLayout, found: MasterWeights, rank: int, group: int, start: int, count: int) -> Column:
+    try:
+        rows = layout.rows_of(layout.place_of(found.tensors[group]))
+    except InputError:
+        rows = np.zeros(0, np.int64)
+    mine = rows[layout.fragments.rank[rows] == rank]
+    if not len(mine) or layout.payload is None:
+        raise InputError(found.name[:200], "held by every rank's file", Shown(f"nothing of rank {rank}"), "Run verify().")
+    flat = layout.payload.read(int(mine[0]))
+    if start + count > flat.size:
+        got = Shown(f"elements to {start + count:,} of {flat.size:,} of rank {rank}")
+        raise InputError(found.name[:200], "inside its partition", got, "Run verify().")
+    return flat.reshape(-1)[start : start + count]
 
 
 READER = Reader(
     format="deepspeed",
     looks_for="zero_pp_rank_*_mp_rank_*_optim_states.pt, in the folder or in the one that latest names",
-    matches=_matches,
+    matches=looks_like,
     read=_read,
 )

@@ -1,216 +1,376 @@
-"""What a DeepSpeed file holds: its arrays by name, its ZeRO stage, and where master weights lie in the flat partitions."""
+"""What one DeepSpeed file holds: its arrays by name, and what it says of stages, groups and parameters, every field checked."""
 
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from attrs import frozen
+from attrs import field, frozen
 
 from mlsysim.errors import InputError, Shown
+from mlsysim.layout.deepspeed_files import DeepSpeedFile
 from mlsysim.layout.pickles import Inert
 from mlsysim.layout.torch_zip import StoredTensor, TorchArchive
 
-if TYPE_CHECKING:
-    from mlsysim.layout.layout import CheckpointLayout
-
-__all__ = ["MasterWeights", "StatePart", "master_weights", "state_parts", "zero_stage_of"]
+__all__ = ["FLAT", "Group", "State", "StatePart", "state_of"]
 
 _FIX = "Refuse this file, or ask who made it."
-_FLAT = ("single_partition_of_fp32_groups", "fp32_flat_groups")
-_MOST_PARTS, _MOST_STEPS = 4_000_000, 40_000_000
-_MOST_ELEMENTS = 2**62
-# paths in an optimizer file that stand for the optimizer's state
-_STATES = ("optimizer_state_dict.base_optimizer_state.state.", "optimizer_state_dict.base_optimizer_state.",
-           "optimizer_state_dict.optimizer_state_dict.state.")  # fmt: skip
+_LONGEST_NAME = 1000
+_MOST_GROUPS = 1_000_000
+_LARGEST = 2**62
+FLAT = {"single_partition_of_fp32_groups": "base_optimizer_state", "fp32_flat_groups": "optimizer_state_dict"}
+# what DeepSpeed itself puts in a model file; the rest is the user's
+_OWN = frozenset((
+    "module", "buffer_names", "optimizer", "param_shapes", "frozen_param_shapes", "shared_params", "frozen_param_fragments", "lr_scheduler",
+    "data_sampler", "random_ltd", "sparse_tensor_module_names", "csr_tensor_module_names", "skipped_steps", "global_steps", "global_samples",
+    "dp_world_size", "mp_world_size", "checkpoint_parallel_dimensions", "ds_config", "ds_version", "num_experts", "ds_autoep_layers",
+    "autoep_layers", "universal_checkpoint_info", "folding", "loss_scaler", "rng_states", "compression",
+))  # fmt: skip
 
 
 @frozen(kw_only=True, eq=False)
 class StatePart:
-    """An array in a file: its name in the layout, and whether it is a partition of a flat one."""
-
-    name: str
-    tensor: StoredTensor
-    flat: bool
-
-
-@frozen(kw_only=True)
-class MasterWeights:
-    """Where the fp32 master weights of a parameter lie.
+    """An array in a file.
 
     Parameters
     ----------
     name : str
-    global_shape : tuple of int
-    fragments : tuple of (rank, group, partition_offset, elements)
-        In the order of the elements: data-parallel rank, which flat group, where in that rank's part of it, how many.
-    model : int
-        Model-parallel rank.
-    stage : int
+        In the layout.
+    tensor : StoredTensor
+    payload : int
+        Bytes of its storage that are its own, padding behind it included; those that an earlier tensor has are not counted again.
+    group : int or None
+        The flat group that it is a rank's part of; -1 for a frozen parameter's part, None for what is whole.
     """
 
     name: str
-    global_shape: tuple[int, ...]
-    fragments: tuple[tuple[int, int, int, int], ...]
-    model: int
-    stage: int
+    tensor: StoredTensor
+    payload: int
+    group: int | None = None
+
+
+@frozen(kw_only=True, eq=False)
+class Group:
+    """A flat group as a rank's optimizer file has it.
+
+    Parameters
+    ----------
+    elements : int
+        Of the rank's part of the master weights, without padding where it was cut off.
+    padded : int
+        With it.
+    ways : int
+        Ranks that share the group; 0 where the file does not say.
+    slices : dict of str to (int, int) or None
+        Stages 1 and 2: where each parameter begins in the part, and how many elements of it are there.
+    dtype : str
+    """
+
+    elements: int
+    padded: int
+    ways: int = 0
+    slices: dict[str, tuple[int, int]] | None = None
     dtype: str = "float32"
 
-    def pieces(self, layout: CheckpointLayout) -> Iterator[tuple[int, int, str, int, int]]:
-        """Rank, row of the layout, name of the flat tensor, start and count of elements of each piece."""
-        ways = layout.details["model_parallel"]
-        prefix = f"mp_rank_{self.model:02d}." if ways > 1 else ""
-        for data, group, start, elements in self.fragments:
-            name = f"{prefix}optimizer.{_FLAT[self.stage == 3]}.{group}"
-            rank = self.model + ways * data
-            rows = layout.rows_of(layout.place_of(name))
-            mine = rows[layout.fragments.rank[rows] == rank]
-            if not len(mine):
-                raise InputError(self.name[:200], "held by every rank's file", Shown(f"nothing of rank {rank}"), "Run verify().")
-            yield rank, int(mine[0]), name, start, elements
+
+@frozen(kw_only=True, eq=False)
+class State:
+    """A file read: what its pickle says, without its objects.
+
+    Parameters
+    ----------
+    file : DeepSpeedFile
+    archive : TorchArchive
+        Without its value.
+    parts : tuple of StatePart
+    stage : int or None
+    groups : tuple of Group
+        Of an optimizer file.
+    paddings : tuple of tuple of int
+        Of an optimizer file: elements of padding behind each parameter of each group.
+    shapes : tuple of dict of str to tuple of int
+        Of a model file: parameters and their shapes, by group in the order of the flat groups.
+    frozen_shapes, tied : dict
+        Of a model file; of tied parameters, the one that has no master weights of its own and the one that has.
+    same : dict of str to str
+        Tensors that are the same view of the same storage as another, and that one.
+    placeholders : int
+        Tensors without elements that stand for parameters that lie in the optimizer files.
+    experts : int
+        Of a model file: experts of a layer, 0 without.
+    degrees : dict of str to int
+        Parallel degrees that the file tells.
+    objects : tuple of str
+        What a user put in and is no tensor.
+    odd : str
+        What of it is not covered.
+    """
+
+    file: DeepSpeedFile
+    archive: TorchArchive
+    parts: tuple[StatePart, ...]
+    stage: int | None = None
+    groups: tuple[Group, ...] = ()
+    paddings: tuple[tuple[int, ...], ...] = ()
+    shapes: tuple[dict[str, tuple[int, ...]], ...] = ()
+    frozen_shapes: dict[str, tuple[int, ...]] = field(factory=dict)
+    tied: dict[str, str] = field(factory=dict)
+    same: dict[str, str] = field(factory=dict)
+    placeholders: int = 0
+    experts: int = 0
+    degrees: dict[str, int] = field(factory=dict)
+    objects: tuple[str, ...] = ()
+    odd: str = ""
 
 
-def state_parts(archive: TorchArchive, part: str, place: str) -> Iterator[StatePart]:
-    """The arrays of a file; one that lies where another one does is the same one, tied, and comes once."""
-    seen: set[tuple[str, int, tuple[int, ...], tuple[int, ...]]] = set()
-    tied = _tied(archive.value)
-    for count, (path, tensor) in enumerate(_tensors(archive.value, place)):
-        if count >= _MOST_PARTS:
-            raise InputError(place, f"of at most {_MOST_PARTS:,} tensors", Shown("more"), _FIX)
-        if not tensor.elements or tensor.storage is None:
-            continue
-        lies = (tensor.storage.key, tensor.offset, tensor.shape, tensor.stride)
-        if lies in seen or (part == "model" and path in tied):
-            continue
-        seen.add(lies)
-        name = path if part == "model" else _optimizer_name(path)
-        flat = part == "optimizer" and len(tensor.shape) == 1
-        yield StatePart(name=name, tensor=tensor, flat=flat)
+def state_of(file: DeepSpeedFile, archive: TorchArchive, bare: TorchArchive) -> State:
+    """What a file holds.
+
+    Parameters
+    ----------
+    file : DeepSpeedFile
+    archive : TorchArchive
+    bare : TorchArchive
+        The same without its value, which is kept.
+
+    Raises
+    ------
+    InputError
+        If it is no dict, or a field has a value that it cannot have.
+    """
+    value = archive.value
+    if type(value) is not dict:
+        raise InputError(file.name, "a dict, as DeepSpeed saves one", Shown(type(value).__name__), _FIX)
+    found = list(_tensors(value, file.name))
+    config = _dict(value.get("ds_config"))
+    if file.kind == "optimizer":
+        state = _dict(value.get("optimizer_state_dict"))
+        groups = _groups(state, file.name)
+        parts, same = _parts(found, archive, lambda path: _optimizer_name(path, state), groups, {}, False)
+        odd = "its parameters are partitioned over groups of their own" if "ds_zero_partition_groups" in state else ""
+        return State(
+            file=file, archive=bare, parts=parts, same=same, stage=_stage(state, config), groups=groups, odd=odd,
+            paddings=_paddings(state, len(groups)),
+        )  # fmt: skip
+    if file.kind in ("layer", "expert"):
+        lead = f"module.{file.number}." if file.kind == "layer" else "module."
+        parts, same = _parts(found, archive, lambda path: lead + path, (), {}, False)
+        return State(file=file, archive=bare, parts=parts, same=same)
+    shapes = tuple(_shapes(each, file.name) for each in _list(value.get("param_shapes"), file.name))
+    frozen_shapes = _shapes(value.get("frozen_param_shapes"), file.name)
+    cut = file.kind == "sharded model"
+    empty = dict.fromkeys(frozen_shapes) | {name: None for group in shapes for name in group} if cut else {}
+    kept = [(path, each) for path, each in found if each.elements or path.removeprefix("module.") not in empty]
+    tied = {one: other for one, other in _dict(value.get("shared_params")).items() if type(one) is str and type(other) is str}
+    dims = _dict(value.get("checkpoint_parallel_dimensions"))
+    said = {"data": value.get("dp_world_size"), "model": value.get("mp_world_size"), "tensor": dims.get("tp_degree")}
+    parts, same = _parts(kept, archive, lambda path: path, (), tied, cut)
+    parallel = _dict(_dict(config.get("checkpoint")).get("parallel_write")).get("pipeline_stage")
+    return State(
+        file=file, archive=bare, parts=parts, same=same, stage=_stage({}, config), shapes=shapes, frozen_shapes=frozen_shapes, tied=tied,
+        placeholders=len(found) - len(kept), experts=_experts(value.get("num_experts")),
+        degrees={key: each for key, each in (said | {"spread": int(parallel is True)}).items() if type(each) is int and each > 0},
+        objects=tuple(each for each in value if type(each) is str and each not in _OWN and type(value[each]) is not StoredTensor),
+        odd="its experts are partitioned over groups of their own" if cut and _experts(value.get("num_experts")) else "",
+    )  # fmt: skip
 
 
-def _optimizer_name(path: str) -> str:
-    for prefix in _STATES:
-        if path.startswith(prefix):
-            return "optimizer.state." + path.removeprefix(prefix)
-    return "optimizer." + path.removeprefix("optimizer_state_dict.")
+def _dict(value: Any) -> dict[Any, Any]:
+    return value if type(value) is dict else {}
 
 
-def _tied(value: Any) -> set[str]:
-    shared = value.get("shared_params") if isinstance(value, dict) else None
-    return {f"module.{name}" for name in shared if isinstance(name, str)} if isinstance(shared, dict) else set()
-
-
-def _tensors(value: Any, place: str) -> Iterator[tuple[str, StoredTensor]]:
-    """Tensors in nested dicts and lists, with their path, in the file's order; every container is walked once."""
-    waiting: list[tuple[str, Any]] = [("", value)]
-    seen: set[int] = set()
-    steps = 0
-    while waiting:
-        path, each = waiting.pop()
-        steps += 1
-        if steps > _MOST_STEPS:
-            raise InputError(place, f"of at most {_MOST_STEPS:,} parts", Shown("more"), _FIX)
-        if isinstance(each, StoredTensor):
-            yield path, each
-        elif isinstance(each, (dict, list, tuple)) and id(each) not in seen:
-            seen.add(id(each))
-            items = each.items() if isinstance(each, dict) else enumerate(each)
-            inner = [(f"{path}.{key}".lstrip(".")[:4096], one) for key, one in items if isinstance(key, (str, int))]
-            waiting += reversed([one for one in inner if isinstance(one[1], (dict, list, tuple, StoredTensor))])
-
-
-def zero_stage_of(value: Any) -> int | None:
-    """ZeRO stage that a file tells: of its optimizer, or of its configuration."""
-    state = value.get("optimizer_state_dict") if isinstance(value, dict) else None
-    said = state.get("zero_stage") if isinstance(state, dict) else None
-    if isinstance(said, Inert) and said.args:
-        said = said.args[0]
-    if said is None and isinstance(value, dict):
-        config = value.get("ds_config")
-        zero = config.get("zero_optimization") if isinstance(config, dict) else None
-        said = zero.get("stage") if isinstance(zero, dict) else None
-    return said if isinstance(said, int) and not isinstance(said, bool) and said in (1, 2, 3) else None
-
-
-def master_weights(stage: int, known: list[tuple[str, int, int, Any]], place: str) -> tuple[MasterWeights, ...]:
-    """Where the master weights of each parameter lie, from every file's part, data- and model-parallel rank, and content."""
-    found: list[MasterWeights] = []
-    for model in sorted({each[2] for each in known}):
-        shapes = next((_shapes(value, place) for part, _, rank, value in known if part == "model" and rank == model), [])
-        optimizers = {data: value for part, data, rank, value in known if part == "optimizer" and rank == model}
-        gather = _pieces_of_stage_3 if stage == 3 else _slices
-        found += gather(shapes, optimizers, model, stage)
-    return tuple(found)
-
-
-def _shapes(value: Any, place: str) -> list[dict[str, tuple[int, ...]]]:
-    """Shapes of the parameters, group by group."""
-    given = value.get("param_shapes") if isinstance(value, dict) else None
-    groups = given if isinstance(given, list) else [given]
-    shapes = []
-    for group in groups:
-        shapes.append({
-            name: tuple(shape) for name, shape in group.items()
-            if isinstance(name, str) and isinstance(shape, (tuple, list)) and all(type(each) is int and each >= 0 for each in shape)
-        } if isinstance(group, dict) else {})  # fmt: skip
-        if any(math.prod(shape) > _MOST_ELEMENTS for shape in shapes[-1].values()):
-            raise InputError(f"{place}: param_shapes", "of less than 2^62 elements", Shown("more"), _FIX)
-    return shapes
-
-
-def _slices(shapes: list[dict[str, tuple[int, ...]]], optimizers: dict[int, Any], model: int, stage: int) -> Iterator[MasterWeights]:
-    """Stages 1 and 2: every rank says which slice of which parameter its partition holds."""
-    for group, names in enumerate(shapes):
-        mappings = {data: _mapping(value, group) for data, value in sorted(optimizers.items())}
-        for name, shape in names.items():
-            pieces = tuple((data, group, *mapping[name]) for data, mapping in mappings.items() if name in mapping)
-            yield MasterWeights(name=name, global_shape=shape, fragments=pieces, model=model, stage=stage)
-
-
-def _mapping(value: Any, group: int) -> dict[str, tuple[int, int]]:
-    """Start and count of each parameter in a rank's partition of a group."""
-    state = value.get("optimizer_state_dict") if isinstance(value, dict) else None
-    groups = state.get("param_slice_mappings") if isinstance(state, dict) else None
-    if not isinstance(groups, (list, tuple)) or group >= len(groups) or not isinstance(groups[group], dict):
-        return {}
-    found = {}
-    for name, address in groups[group].items():
-        said = address.state if isinstance(address, Inert) else address
-        if isinstance(name, str) and isinstance(said, dict):
-            start, count = said.get("start"), said.get("numel")
-            if type(start) is int and type(count) is int and 0 <= start <= _MOST_ELEMENTS and 0 <= count <= _MOST_ELEMENTS:
-                found[name] = (start, count)
+def _list(value: Any, place: str) -> list[Any]:
+    if type(value) is dict:
+        return [value]
+    found = list(value) if type(value) in (list, tuple) else []
+    if len(found) > _MOST_GROUPS:
+        raise InputError(place, f"of at most {_MOST_GROUPS:,} groups", Shown(f"{len(found):,}"), _FIX)
     return found
 
 
-def _pieces_of_stage_3(
-    shapes: list[dict[str, tuple[int, ...]]], optimizers: dict[int, Any], model: int, stage: int
-) -> Iterator[MasterWeights]:
-    """Stage 3: each parameter in pieces of ceil(n / d), the last one padded, one after the other in each rank's groups."""
-    ways = 1 + max(optimizers, default=0)
-    at = 0
-    sizes = _group_sizes(next(iter(optimizers.values()), None))
-    for names in shapes:
-        for name, shape in names.items():
-            count = math.prod(shape)
-            each = -(-count // ways)
-            group, start = _within(sizes, at)
-            held = [(data, group, start, min(each, count - data * each)) for data in range(ways)]
-            yield MasterWeights(name=name, global_shape=shape, fragments=tuple(one for one in held if one[3] > 0), model=model, stage=stage)
-            at += each
+def _tensors(value: Any, place: str) -> Iterator[tuple[str, StoredTensor]]:
+    """Tensors in nested dicts, lists and objects, by the shortest path to each container, which is walked once."""
+    waiting: deque[tuple[str, Any]] = deque([("", value)])
+    seen: set[int] = set()
+    while waiting:
+        path, each = waiting.popleft()
+        if type(each) is StoredTensor:
+            yield path, each
+        elif id(each) not in seen:
+            seen.add(id(each))
+            waiting.extend(_inside(path, each, place))
 
 
-def _group_sizes(value: Any) -> list[int]:
-    state = value.get("optimizer_state_dict") if isinstance(value, dict) else None
-    groups = state.get("fp32_flat_groups") if isinstance(state, dict) else None
-    return [each.elements for each in groups if isinstance(each, StoredTensor)] if isinstance(groups, (list, tuple)) else []
+def _inside(path: str, value: Any, place: str) -> Iterator[tuple[str, Any]]:
+    items: list[tuple[Any, Any]] = []
+    if type(value) is dict:
+        items = list(value.items())
+    elif type(value) in (list, tuple, set, frozenset):
+        items = list(enumerate(value))
+    elif type(value) is Inert:
+        items = [*enumerate(value.args), *enumerate(value.items), *value.pairs]
+        items += value.state.items() if type(value.state) is dict else [("state", value.state)]
+    for number, (key, each) in enumerate(items):
+        if type(each) in (StoredTensor, dict, list, tuple, set, frozenset, Inert):
+            named = str(key) if type(key) in (str, int) and (type(key) is str or abs(key) < _LARGEST) else f"{number}"
+            if len(path) + len(named) >= _LONGEST_NAME:
+                raise InputError(place, f"of names of less than {_LONGEST_NAME:,} characters", named[:40], _FIX)
+            yield (f"{path}.{named}" if path else named), each
 
 
-def _within(sizes: list[int], at: int) -> tuple[int, int]:
-    """Which group a place in the sequence of all groups lies in, and where in it."""
-    for group, size in enumerate(sizes):
-        if at < size:
-            return group, at
-        at -= size
-    return max(len(sizes) - 1, 0), at
+def _optimizer_name(path: str, state: dict[Any, Any]) -> str:
+    """Name in the layout of a tensor of an optimizer file: the state by group, whichever way it was saved."""
+    inner = path.removeprefix("optimizer_state_dict.")
+    if inner == path:
+        return path
+    for base in FLAT.values():
+        lead = f"{base}." if type(state.get(base)) is list else f"{base}.state."
+        if inner.startswith(lead):
+            return "optimizer.state." + inner.removeprefix(lead)
+    return "optimizer." + inner
+
+
+def _parts(
+    found: list[tuple[str, StoredTensor]], archive: TorchArchive, named: Any, groups: tuple[Group, ...], tied: dict[str, str], cut: bool
+) -> tuple[tuple[StatePart, ...], dict[str, str]]:
+    """The arrays of a file under their names; one that is the same view as an earlier one comes once, and is told beside."""
+    same: dict[str, str] = {}
+    kept: list[tuple[str, StoredTensor]] = []
+    seen: dict[Any, str] = {}
+    names: dict[str, int] = {}
+    # of tied parameters, the one that holds the data comes first
+    alias = {f"module.{each}" for each in tied}
+    for path, tensor in sorted(found, key=lambda each: each[0] in alias) if alias else found:
+        name = named(path)
+        if tensor.storage is not None and tensor.elements:
+            lies = (tensor.storage.key, tensor.dtype, tensor.offset, tensor.shape, tensor.stride)
+            if lies in seen:
+                same[name] = seen[lies]
+                continue
+            seen[lies] = name
+        names[name] = names.get(name, 0) + 1
+        kept.append((name if names[name] == 1 else f"{name}#{names[name]}", tensor))
+    payload = _shares([tensor for _, tensor in kept], archive)
+    parts = tuple(
+        StatePart(name=name, tensor=tensor, payload=size, group=_group_of(name, tensor, groups, cut))
+        for (name, tensor), size in zip(kept, payload, strict=True)
+    )
+    return parts, same
+
+
+def _group_of(name: str, tensor: StoredTensor, groups: tuple[Group, ...], cut: bool) -> int | None:
+    """The flat group that an array is a part of: it has one axis, and the size of the group's part."""
+    if len(tensor.shape) != 1:
+        return None
+    if cut and name.startswith("frozen_param_fragments."):
+        return -1
+    owner, _, rest = name.removeprefix("optimizer.").partition(".")
+    number, _, key = rest.partition(".")
+    if not (number.isascii() and number.isdigit()) or len(number) > 9 or int(number) >= len(groups):
+        return None
+    group = groups[int(number)]
+    if (owner in FLAT and not key) or (owner == "state" and key and tensor.elements in (group.elements, group.padded)):
+        return int(number)
+    return None
+
+
+def _shares(tensors: list[StoredTensor], archive: TorchArchive) -> list[int]:
+    """Bytes of each tensor's storage that are its own: storages are counted once, and whole, as the zip's directory has them."""
+    shares = [0] * len(tensors)
+    by_storage: dict[str, list[int]] = {}
+    for place, tensor in enumerate(tensors):
+        if tensor.storage is not None:
+            by_storage.setdefault(tensor.storage.key, []).append(place)
+    for key, places in by_storage.items():
+        member = archive.members.get(f"data/{key}")
+        size = member.size if member is not None else 0
+        spans = []
+        for place in places:
+            tensor = tensors[place]
+            item = tensor.bytes // tensor.elements if tensor.elements else 0
+            spans.append((tensor.offset * item, (tensor.offset + tensor.reach) * item, place))
+        spans.sort()
+        starts = [*(min(start, size) for start, _, _ in spans[1:]), size]
+        reach = 0
+        for (_, stop, place), following in zip(spans, starts, strict=True):
+            # its elements that no earlier one has, and what lies unused between it and the next
+            end = max(min(stop, size), following, reach)
+            shares[place] = end - reach
+            reach = end
+    return shares
+
+
+def _stage(state: dict[Any, Any], config: dict[Any, Any]) -> int | None:
+    """ZeRO stage that a file tells: of its optimizer, or else of its configuration."""
+    said = state.get("zero_stage")
+    if type(said) is Inert:
+        said = said.args[0] if said.args else None
+    if said is None:
+        said = _dict(config.get("zero_optimization")).get("stage")
+    return said if type(said) is int and 0 <= said <= 3 else None
+
+
+def _groups(state: dict[Any, Any], place: str) -> tuple[Group, ...]:
+    """The flat groups of an optimizer file."""
+    key = next((each for each in FLAT if type(state.get(each)) in (list, tuple)), None)
+    tensors = _list(state[key], place) if key is not None else []
+    counts, paddings, mappings = state.get("partition_count"), state.get("group_paddings"), state.get("param_slice_mappings")
+    found = []
+    for number, tensor in enumerate(tensors):
+        if type(tensor) is not StoredTensor:
+            raise InputError(f"{place}: {key}", "a list of tensors", Shown(type(tensor).__name__), _FIX)
+        padding = _count(paddings, number)
+        stored = 0
+        if tensor.storage is not None and tensor.elements:
+            stored = tensor.storage.bytes // (tensor.bytes // tensor.elements)
+        padded = tensor.elements + padding
+        found.append(Group(
+            elements=tensor.elements, padded=padded if padded <= max(stored, tensor.elements) else tensor.elements, dtype=tensor.dtype,
+            ways=counts if type(counts) is int and 0 < counts < _LARGEST else _count(counts, number), slices=_slices(mappings, number),
+        ))  # fmt: skip
+    return tuple(found)
+
+
+def _count(values: Any, number: int) -> int:
+    value = values[number] if type(values) in (list, tuple) and number < len(values) else 0
+    return value if type(value) is int and 0 < value < _LARGEST else 0
+
+
+def _paddings(state: dict[Any, Any], count: int) -> tuple[tuple[int, ...], ...]:
+    given = state.get("param_alignment_paddings")
+    groups = list(given[:count]) if type(given) in (list, tuple) else []
+    return tuple(tuple(_count(each, place) for place in range(len(each))) if type(each) in (list, tuple) else () for each in groups)
+
+
+def _slices(mappings: Any, number: int) -> dict[str, tuple[int, int]] | None:
+    """Where each parameter begins in a rank's part of a group, and how many elements of it are there."""
+    if type(mappings) not in (list, tuple) or number >= len(mappings) or type(mappings[number]) is not dict:
+        return None
+    found = {}
+    for name, address in mappings[number].items():
+        said = _dict(address.state) if type(address) is Inert else _dict(address)
+        start, count = said.get("start"), said.get("numel")
+        if type(name) is str and type(start) is int and type(count) is int and 0 <= start < _LARGEST and 0 <= count < _LARGEST:
+            found[name] = (start, count)
+    return found
+
+
+def _shapes(group: Any, place: str) -> dict[str, tuple[int, ...]]:
+    """Parameters and their shapes."""
+    found = {}
+    for name, shape in _dict(group).items():
+        if type(name) is not str or type(shape) not in (tuple, list) or len(shape) > 64:
+            continue
+        if not all(type(each) is int and 0 <= each < _LARGEST for each in shape) or math.prod(each for each in shape if each) >= _LARGEST:
+            raise InputError(f"{place}: param_shapes", "of sizes below 2^62", name, _FIX)
+        found[name] = tuple(shape)
+    return found
+
+
+def _experts(value: Any) -> int:
+    """Experts of a layer, where all layers have as many."""
+    counts = value if type(value) in (list, tuple) else [value]
+    same = {each for each in counts if type(each) is int and 0 < each < _LARGEST} if len(counts) < _MOST_GROUPS else set()
+    return same.pop() if len(same) == 1 else 0

@@ -241,5 +241,5 @@ def _layout(
         replicas_recorded=True,
         metadata_files=container.metadata(len(rank), len(tensors)),
         objects=tuple(objects),
-        details={"replicas_held": copies},
+        details={"replicas_held": copies, "gathered_plan_bytes": container.plan_per_fragment * len(rank)},
     )  # fmt: skip

@@ -8,7 +8,7 @@ import numpy as np
 
 from mlsysim.layout.layout import Column
 from mlsysim.specs.parallel import ParallelPlan
-from mlsysim.specs.writers import Balanced, EveryHolder, ReplicaParallel, Writers
+from mlsysim.specs.writers import Balanced, EveryHolder, FullyParallel, ReplicaParallel, Writers
 
 if TYPE_CHECKING:
     from mlsysim.layout.prediction import Array, Parts
@@ -30,7 +30,11 @@ def written(parts: list[Parts], arrays: list[Array], plan: ParallelPlan, objects
         Things that every rank holds and that are no tensors; they count in the balance.
     """
     axes = max((len(each.placed.tensor.shape) for each in arrays), default=0)
-    owners = _balanced(parts, arrays, plan.ranks, objects) if isinstance(plan.writers, Balanced) else None
+    owners = None
+    if isinstance(plan.writers, Balanced):
+        owners = _balanced(parts, arrays, plan.ranks, objects)
+    elif isinstance(plan.writers, FullyParallel):
+        owners = _fully_parallel(parts, arrays, plan)
     columns = [
         (np.full(len(rank), place, np.int32), _wide(offset, axes, 0), _wide(extent, axes, 1), rank)
         for place, (each, array) in enumerate(zip(parts, arrays, strict=True))
@@ -56,7 +60,7 @@ def _by_rule(parts: Parts, rule: Writers, owners: Column | None) -> tuple[Column
         return np.repeat(parts.offset, copies, axis=0), np.repeat(parts.extent, copies, axis=0), parts.holders.reshape(-1)
     if isinstance(rule, ReplicaParallel):
         return _shared(parts)
-    if isinstance(rule, Balanced) and owners is not None:
+    if isinstance(rule, (Balanced, FullyParallel)) and owners is not None:
         return parts.offset, parts.extent, owners
     return parts.offset, parts.extent, parts.holders[:, 0]
 
@@ -101,3 +105,24 @@ def _balanced(parts: list[Parts], arrays: list[Array], ranks: int, objects: int)
             load[owner[row]] += weight[row]
         at = turn + 1
     return np.split(owner, np.cumsum(counts)[:-1]) if parts else []
+
+
+def _fully_parallel(parts: list[Parts], arrays: list[Array], plan: ParallelPlan) -> list[Column]:
+    """Owner of each part: shared out within the data-parallel group of the lowest holder, by the bytes of the parts."""
+    owners = [each.holders[:, 0].copy() for each in parts]
+    load: Any = np.zeros(plan.ranks, np.int64)
+    group = plan.replicas * plan.tensor
+    turns = []
+    for place, (each, array) in enumerate(zip(parts, arrays, strict=True)):
+        tensor = array.placed.tensor
+        size = each.extent.prod(axis=1) * tensor.bytes // max(tensor.elements, 1)
+        for row, holders in enumerate(each.holders):
+            low = holders[0]
+            near = holders[(holders // group == low // group) & (holders % plan.tensor == low % plan.tensor)]
+            turns.append((len(near), -int(size[row]), tensor.name, tuple(each.offset[row].tolist()), place, row, near))
+    turns.sort(key=lambda turn: turn[:4])
+    for _, size, _, _, place, row, near in turns:
+        owner = near[np.argmin(load[near])]
+        owners[place][row] = owner
+        load[owner] -= size
+    return owners

@@ -8,7 +8,7 @@ from typing import Any
 from mlsysim.errors import InputError, nearest
 from mlsysim.specs.parallel import ParallelPlan
 from mlsysim.specs.sharding import Flat, Pieces, Rows
-from mlsysim.specs.writers import Balanced, EveryHolder, LowestRank, ReplicaParallel
+from mlsysim.specs.writers import Balanced, EveryHolder, FullyParallel, LowestRank, ReplicaParallel
 
 __all__ = ["plan_from_text"]
 
@@ -17,7 +17,10 @@ _COUNTS = {
     "vocab": "vocabulary_multiple", "devices": "devices_per_process",
 }  # fmt: skip
 _OBJECTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "writers": ("writers", {"balanced": Balanced, "lowest": LowestRank, "every": EveryHolder, "replica": ReplicaParallel}),
+    "writers": (
+        "writers",
+        {"balanced": Balanced, "lowest": LowestRank, "every": EveryHolder, "parallel": FullyParallel, "replica": ReplicaParallel},
+    ),
     "sharding": ("sharding", {"rows": Rows, "flat": Flat, "pieces": Pieces}),
 }
 
@@ -29,7 +32,7 @@ def plan_from_text(text: str) -> ParallelPlan:
     ----------
     text : str
         ``key=value`` with commas between: tp, pp, dp, cp, ep, zero, shard, vocab, devices with whole numbers;
-        ``writers`` balanced, lowest, every or replica; ``sharding`` rows, flat or pieces; ``layers`` as ``4+4+3``.
+        ``writers`` balanced, lowest, every, parallel or replica; ``sharding`` rows, flat or pieces; ``layers`` as ``4+4+3``.
 
     Raises
     ------

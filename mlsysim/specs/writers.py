@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attrs import frozen
 
-__all__ = ["Balanced", "EveryHolder", "LowestRank", "ReplicaParallel", "Writers"]
+__all__ = ["Balanced", "EveryHolder", "FullyParallel", "LowestRank", "ReplicaParallel", "Writers"]
 
 
 class Writers:
@@ -26,6 +26,14 @@ class LowestRank(Writers):
 @frozen(kw_only=True)
 class Balanced(Writers):
     """The holder with the least so far, counting the bytes of whole tensors, as PyTorch's distributed checkpoint does."""
+
+
+@frozen(kw_only=True)
+class FullyParallel(Writers):
+    """The data-parallel ranks of the lowest holder share its parts out, as Megatron-core's fully parallel save does.
+
+    What fewer of them hold comes first, then what is larger; each part goes to the one with the fewest bytes so far.
+    """
 
 
 @frozen(kw_only=True)

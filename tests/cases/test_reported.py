@@ -179,3 +179,42 @@ def test_one_rank_exports() -> None:
     rate = size / Q_("40 min")
     assert 0.4583333333 == pytest.approx(rate.to("GB/s").magnitude)
     assert 37.5 == pytest.approx(transfer_time(size, 64 * rate).to("s").magnitude)
+
+
+def test_three_copies_less_the_container() -> None:
+    """ignite issue 1954: weights with Adam are three times the weights, but for the container, which is written once."""
+    weights, full = 19_253_929, 57_738_580
+    predicted = 3 * weights
+    assert (57_761_787, 23_207) == (predicted, predicted - full)
+    assert 0.0004019322955 == pytest.approx((predicted - full) / full)
+
+
+def test_forty_times_the_payload() -> None:
+    """Megatron-DeepSpeed issue 343: 3.5 TB on disk are 41 times what a 7B holds at 12 byte a parameter."""
+    payload = memory_from_params(Q_("7069016064 param"), Q_("12 byte/param"))
+    assert 84_828_192_768 == payload.base
+    assert 41.25986757 == pytest.approx((Q_("3.5 TB") / payload).to("").magnitude)
+
+
+def test_a_split_by_kind_is_no_split_by_size() -> None:
+    """Megatron-LM issue 964: of two writers on a rank the larger has 93 % of the bytes, so the second saves 7 % of the time."""
+    larger, smaller = Q_("31 GiB"), Q_("2.4 GiB")
+    assert 0.07185628743 == pytest.approx((smaller / (larger + smaller)).to("").magnitude)
+
+
+def test_eight_writers_of_a_replicated_model() -> None:
+    """PyTorch pull 116469: 19 s by one rank are 2.375 s by eight if even; of the 3 s observed the rest is fixed or uneven."""
+    size = Q_("20 GB")
+    rate = size / Q_("19 s")
+    assert 1.052631579 == pytest.approx(rate.to("GB/s").magnitude)
+    ideal = transfer_time(size, 8 * rate)
+    assert (2.375, 0.625) == pytest.approx((ideal.to("s").magnitude, 3 - ideal.to("s").magnitude))
+
+
+def test_the_fullest_target_counts() -> None:
+    """awsome-distributed-ai pull 1225: 459 GB free on average hold two of 53 GB, and yet the save failed: the stripe was not even."""
+    case = {"checkpoint_bytes": Q_("53 GB"), "nodes": 1, "local_bandwidth": Q_("53 GB") / Q_("8.3 s"), "durable_bandwidth": "1 GB/s"}
+    on_average = TieredCheckpointModel().solve(**case, save_interval="1 h", kept=1, durable_capacity="459 GB")
+    assert on_average.checks[3].holds
+    assert 8.3 == pytest.approx(on_average.local_write_time.to("s").magnitude)
+    assert "uneven stripes" in (retained_bytes.__doc__ or "")

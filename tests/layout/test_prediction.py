@@ -18,7 +18,7 @@ from mlsysim.specs.parallel import ParallelPlan, Placed
 from mlsysim.specs.recipe import Component, Scalar, StateRecipe
 from mlsysim.specs.sharding import Flat, Pieces
 from mlsysim.specs.tensor import Tensor
-from mlsysim.specs.writers import Balanced, EveryHolder, LowestRank, ReplicaParallel
+from mlsysim.specs.writers import Balanced, EveryHolder, FullyParallel, LowestRank, ReplicaParallel
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -135,6 +135,15 @@ def test_megatron_plain() -> None:
     assert found["layout"]["payload_bytes_per_rank"] == total.tolist()
 
 
+def test_megatron_fully_parallel() -> None:
+    """The fully parallel save shares a group's weights out, the largest first, each to the rank with the fewest bytes."""
+    names = (("a", 8), ("b", 4), ("c", 4), ("d", 2))
+    tensors = [Tensor(name=name, shape=(rows, 4), dtype="float32") for name, rows in names]
+    layout = predict_layout(tensors, WEIGHTS, ParallelPlan(data=2, writers=FullyParallel()))
+    owners = dict(zip((layout.tensors[each].name for each in layout.fragments.tensor), layout.fragments.rank.tolist(), strict=True))
+    assert {"model.a": 0, "model.b": 1, "model.c": 1, "model.d": 0} == owners
+
+
 def test_zero_1() -> None:
     """DeepSpeed ZeRO 1: weights once by the first rank, flat partitions and a step by every rank."""
     found = truth("deepspeed/zero1")
@@ -195,7 +204,7 @@ def test_replicated_mesh_by_its_first_group() -> None:
 
 @given(
     data=st.integers(1, 6), tensor=st.sampled_from([1, 2, 3]), rows=st.integers(1, 40), zero=st.sampled_from([0, 1, 3]),
-    writers=st.sampled_from([Balanced(), LowestRank(), ReplicaParallel()]),
+    writers=st.sampled_from([Balanced(), FullyParallel(), LowestRank(), ReplicaParallel()]),
 )  # fmt: skip
 def test_one_copy_whatever_the_writers(data: int, tensor: int, rows: int, zero: int, writers: Any) -> None:
     """Whoever writes, each tensor is stored exactly once and whole."""

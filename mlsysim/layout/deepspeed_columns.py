@@ -1,0 +1,165 @@
+"""The tensors and fragments of a DeepSpeed checkpoint, from what each of its files holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from attrs import frozen
+
+from mlsysim.errors import InputError, Shown
+from mlsysim.layout.deepspeed_state import State, StatePart
+from mlsysim.layout.layout import UNKNOWN, Column, Fragments, TensorInfo
+from mlsysim.layout.torch_zip import StoredTensor
+
+__all__ = ["Columns", "Grid", "columns"]
+
+_LARGEST = 2**62
+# what a row takes while the columns are made, rather too much
+_ROW_BYTES = 2000
+
+
+@frozen(kw_only=True)
+class Grid:
+    """How ranks are counted: tensor-parallel ranks are neighbours, then data-parallel ones, then the stages of a pipeline.
+
+    Parameters
+    ----------
+    data, model : int
+        Degrees; a model-parallel rank is a pipeline stage times the tensor-parallel degree plus a tensor-parallel rank.
+    tensor : int
+        Tensor-parallel degree.
+    """
+
+    data: int
+    model: int
+    tensor: int
+
+    def rank(self, data: int, model: int) -> int:
+        """The rank of a data- and a model-parallel rank.
+
+        Examples
+        --------
+        >>> Grid(data=4, model=2, tensor=2).rank(1, 0)
+        2
+        """
+        stage, inner = divmod(model, self.tensor)
+        return (stage * self.data + data) * self.tensor + inner
+
+    def lead(self, model: int) -> str:
+        """What the names of a model-parallel rank's tensors begin with."""
+        return f"mp_rank_{model:02d}." if self.model > 1 else ""
+
+    def expert(self, state: State, group: int) -> tuple[int, int]:
+        """Of a group that fewer ranks share: which expert-parallel rank this file is of, and how many there are."""
+        ways = state.groups[group].ways if 0 <= group < len(state.groups) else 0
+        spread = self.data // ways if 0 < ways < self.data and self.data % ways == 0 else 1
+        return state.file.data % spread, spread
+
+
+@frozen(kw_only=True, eq=False)
+class Columns:
+    """Tensors, fragments, the stored tensor and the file of each row, and names that several ranks store alike."""
+
+    tensors: tuple[TensorInfo, ...]
+    fragments: Fragments
+    stored: tuple[StoredTensor, ...]
+    file_of: Column
+    repeated: frozenset[str]
+
+
+def columns(states: Sequence[State | None], grid: Grid, ranks: Sequence[int], built_bytes: int) -> Columns:
+    """Flat partitions are one tensor, side by side; what every rank stores alike is one tensor with several copies.
+
+    Parameters
+    ----------
+    states : sequence of State or None
+        By data file.
+    grid : Grid
+    ranks : sequence of int
+        Of the files; -1 where it is not known.
+    built_bytes : int
+        Cap on the memory for it.
+
+    Raises
+    ------
+    InputError
+        If there are too many tensors, or they are too large.
+    """
+    if sum(len(each.parts) for each in states if each is not None) * _ROW_BYTES > built_bytes:
+        fix = "Raise the cap with limits=Limits(built_bytes=...) if you trust it."
+        raise InputError("checkpoint", f"of at most {built_bytes // _ROW_BYTES:,} tensors", Shown("more"), fix)
+    whole, flat = _by_name(states, grid, ranks)
+    tensors: list[TensorInfo] = []
+    rows: list[tuple[int, int, int, tuple[int, ...], tuple[int, ...], int, int, int]] = []
+    stored: list[StoredTensor] = []
+    repeated = set()
+
+    def add(place: int, offset: tuple[int, ...], part: StatePart) -> None:
+        rows.append((len(tensors), ranks[place], place, offset, part.tensor.shape, part.payload, part.payload, UNKNOWN))
+        stored.append(part.tensor)
+
+    for name, copies in whole.items():
+        first = copies[0][1].tensor
+        for place, part in copies:
+            add(place, (0,) * len(first.shape), part)
+        tensors.append(TensorInfo(name=name, dtype=first.dtype, global_shape=first.shape))
+        repeated |= {name} if len(copies) > 1 else set()
+    for name, (ways, partitions) in flat.items():
+        sizes = {each: part.tensor.elements for each, (_, part) in partitions.items()}
+        at = 0
+        for each in range(ways):
+            if each in partitions:
+                add(partitions[each][0], (at,), partitions[each][1])
+            at += sizes.get(each, max(sizes.values()))
+        if at >= _LARGEST:
+            raise InputError(name[:200], "of less than 2^62 elements", Shown(f"{at:,}"), "Refuse this checkpoint, or ask who made it.")
+        dtypes = {part.tensor.dtype for _, part in partitions.values()}
+        if len(dtypes) > 1:
+            fix = "Refuse this checkpoint, or ask who made it."
+            raise InputError(name[:200], "of one element type in every file", Shown(", ".join(sorted(dtypes))), fix)
+        tensors.append(TensorInfo(name=name, dtype=dtypes.pop(), global_shape=(at,)))
+    return Columns(
+        tensors=tuple(tensors), fragments=Fragments.from_rows(rows), stored=tuple(stored),
+        file_of=np.array([row[2] for row in rows], np.int64), repeated=frozenset(repeated),
+    )  # fmt: skip
+
+
+_Part = tuple[int, StatePart]
+
+
+def _by_name(
+    states: Sequence[State | None], grid: Grid, ranks: Sequence[int]
+) -> tuple[dict[str, list[_Part]], dict[str, tuple[int, dict[int, _Part]]]]:
+    """Copies of whole tensors; and of flat ones how many partitions there are, and each by its number."""
+    whole: dict[str, list[_Part]] = {}
+    flat: dict[str, tuple[int, dict[int, _Part]]] = {}
+    for place, state in enumerate(states):
+        for part in state.parts if state is not None else ():
+            if state is None:
+                continue
+            name = grid.lead(state.file.model) + part.name
+            if part.group is None:
+                owner = name if _shared(state, part, grid) else _alone(name, ranks[place], place)
+                first = whole.setdefault(owner, [(place, part)])
+                if first[0][1] is part:
+                    continue
+                one = first[0][1].tensor
+                if (one.shape, one.dtype) == (part.tensor.shape, part.tensor.dtype):
+                    first.append((place, part))
+                else:
+                    whole.setdefault(_alone(name, ranks[place], place), []).append((place, part))
+                continue
+            expert, spread = grid.expert(state, part.group)
+            inner = f".expert_parallel_{expert}" if spread > 1 else ""
+            flat.setdefault(name + inner, (grid.data // spread, {}))[1].setdefault(state.file.data // spread, (place, part))
+    return whole, flat
+
+
+def _shared(state: State, part: StatePart, grid: Grid) -> bool:
+    """Whether ranks that store a whole tensor under one name store the same; what a user put in a model file is each rank's own."""
+    return state.file.kind != "sharded model" or grid.data == 1 or part.name.startswith("module.")
+
+
+def _alone(name: str, rank: int, place: int) -> str:
+    return f"rank_{rank}.{name}" if rank >= 0 else f"file_{place}.{name}"

@@ -1,0 +1,169 @@
+"""Where the master weights of each parameter lie in the flat partitions of a DeepSpeed checkpoint."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from attrs import frozen
+
+from mlsysim.layout.deepspeed_state import Group, State
+
+__all__ = ["MasterWeights", "frozen_parts", "master_weights"]
+
+
+@frozen(kw_only=True)
+class MasterWeights:
+    """Where the master weights of a parameter lie.
+
+    Parameters
+    ----------
+    name : str
+    global_shape : tuple of int
+    dtype : str
+    tensors : dict of int to str
+        By flat group: the layout's tensor that is made of the group's partitions.
+    slices : tuple of (rank, group, partition_offset, elements)
+        Stages 1 and 2: where its parts lie, in the order of the elements.
+    ranks : tuple of int
+        Stage 3: the ranks that it is cut over, evenly, the last piece padded.
+    piece : tuple of (group, partition_offset, elements)
+        Stage 3: where a rank's piece lies, the same on each.
+    """
+
+    name: str
+    global_shape: tuple[int, ...]
+    dtype: str
+    tensors: dict[int, str]
+    slices: tuple[tuple[int, int, int, int], ...] = ()
+    ranks: tuple[int, ...] = ()
+    piece: tuple[tuple[int, int, int], ...] = ()
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        return math.prod(self.global_shape)
+
+    @property
+    def fragments(self) -> tuple[tuple[int, int, int, int], ...]:
+        """Rank, flat group, offset in the rank's partition of it, and elements of each part, in the order of the elements."""
+        return tuple(self._fragments())
+
+    def _fragments(self) -> Iterator[tuple[int, int, int, int]]:
+        yield from self.slices
+        left = self.elements if self.ranks else 0
+        for rank in self.ranks:
+            for group, start, count in self.piece:
+                if left > 0:
+                    yield rank, group, start, min(count, left)
+                left -= count
+
+
+def master_weights(
+    stage: int, shapes: Sequence[dict[str, tuple[int, ...]]], optimizers: dict[int, State], ranks: Sequence[int], lead: str
+) -> Iterator[MasterWeights]:
+    """Where the master weights of each parameter of one model-parallel rank lie.
+
+    Parameters
+    ----------
+    stage : int
+    shapes : sequence of dict
+        Of its model file, by group.
+    optimizers : dict of int to State
+        Its optimizer files by data-parallel rank; some may be missing.
+    ranks : sequence of int
+        The rank of each data-parallel rank.
+    lead : str
+        What the names of its tensors begin with.
+    """
+    if not optimizers:
+        return
+    if stage == 3:
+        yield from _cut_evenly(shapes, optimizers, ranks, lead)
+        return
+    for number in range(max(len(each.groups) for each in optimizers.values())):
+        held = {data: state.groups[number] for data, state in sorted(optimizers.items()) if number < len(state.groups)}
+        wanted = shapes[number] if number < len(shapes) else {}
+        ways = max((each.ways for each in held.values()), default=0) or len(ranks)
+        spread = len(ranks) // ways if ways < len(ranks) and len(ranks) % ways == 0 else 1
+        paddings = next((each.paddings[number] for each in optimizers.values() if number < len(each.paddings)), ())
+        for expert in range(spread):
+            mine = {data: group for data, group in held.items() if data % spread == expert}
+            inner = f".expert_parallel_{expert}" if spread > 1 else ""
+            name = f"{lead}optimizer.single_partition_of_fp32_groups.{number}{inner}"
+            front = lead + (f"expert_parallel_{expert}." if spread > 1 else "")
+            yield from _sliced(number, wanted, mine, ranks, front, name, paddings)
+
+
+def _sliced(
+    number: int, shapes: dict[str, tuple[int, ...]], held: dict[int, Group], ranks: Sequence[int], lead: str, tensor: str,
+    paddings: Sequence[int],
+) -> Iterator[MasterWeights]:  # fmt: skip
+    """Stages 1 and 2: every rank says which slice of which parameter its partition holds; old versions do not."""
+    slices: dict[str, list[tuple[int, int, int, int]]] = {name: [] for name in shapes}
+    for data, group in held.items():
+        for name, (start, count) in (group.slices or {}).items():
+            slices.setdefault(name, []).append((ranks[data], number, start, count))
+    if held and all(group.slices is None for group in held.values()):
+        slices = _in_turn(number, shapes, held, ranks, paddings)
+    dtype = next(iter(held.values())).dtype if held else "float32"
+    for name, parts in slices.items():
+        # without a model file the shape is not told
+        shape = shapes.get(name, (sum(each[3] for each in parts),))
+        yield MasterWeights(name=lead + name, global_shape=shape, dtype=dtype, tensors={number: tensor}, slices=tuple(parts))
+
+
+def _in_turn(
+    number: int, shapes: dict[str, tuple[int, ...]], held: dict[int, Group], ranks: Sequence[int], paddings: Sequence[int]
+) -> dict[str, list[tuple[int, int, int, int]]]:
+    """Parameters one after the other over the partitions of all ranks, each with its padding behind it."""
+    found: dict[str, list[tuple[int, int, int, int]]] = {}
+    size = max(group.padded for group in held.values())
+    at = 0
+    for place, (name, shape) in enumerate(shapes.items()):
+        end = at + math.prod(shape)
+        parts = found.setdefault(name, [])
+        first = at // size if size else len(ranks)
+        for data in range(first, len(ranks)):
+            start, stop = max(at - data * size, 0), min(end - data * size, size)
+            if stop <= start:
+                break
+            if data in held:
+                parts.append((ranks[data], number, start, stop - start))
+        at = end + (paddings[place] if len(paddings) == len(shapes) else 0)
+    return found
+
+
+def _cut_evenly(
+    shapes: Sequence[dict[str, tuple[int, ...]]], optimizers: dict[int, State], ranks: Sequence[int], lead: str
+) -> Iterator[MasterWeights]:
+    """Stage 3: each parameter in pieces of ceil(n / d), the last one padded, one after the other in each rank's groups."""
+    groups = next((each.groups for _, each in sorted(optimizers.items()) if each.groups), ())
+    tensors = {number: f"{lead}optimizer.fp32_flat_groups.{number}" for number in range(len(groups))}
+    number, used = 0, 0
+    for names in shapes:
+        for name, shape in names.items():
+            left = -(-math.prod(shape) // len(ranks))
+            piece = []
+            while left and number < len(groups):
+                count = min(left, groups[number].elements - used)
+                if count:
+                    piece.append((number, used, count))
+                used, left = used + count, left - count
+                if used == groups[number].elements and left:
+                    number, used = number + 1, 0
+            dtype = groups[piece[0][0]].dtype if piece else "float32"
+            yield MasterWeights(
+                name=lead + name, global_shape=shape, dtype=dtype, tensors=tensors, ranks=tuple(ranks), piece=tuple(piece)
+            )  # fmt: skip
+
+
+def frozen_parts(shapes: dict[str, tuple[int, ...]], dtypes: dict[str, str], ranks: Sequence[int], lead: str) -> Iterator[MasterWeights]:
+    """Stage 3: parameters that no optimizer has, cut over the ranks' model files in the same way."""
+    for name, shape in shapes.items():
+        tensor = f"{lead}frozen_param_fragments.{name}"
+        if tensor in dtypes:
+            each = -(-math.prod(shape) // len(ranks))
+            yield MasterWeights(
+                name=lead + name, global_shape=shape, dtype=dtypes[tensor], tensors={0: tensor}, ranks=tuple(ranks), piece=((0, 0, each),)
+            )  # fmt: skip
