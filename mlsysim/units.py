@@ -20,6 +20,7 @@ from pint.facets.plain import PlainQuantity
 from pint.util import UnitsContainer
 
 from mlsysim.errors import InputError, nearest
+from mlsysim.vocabulary import definitions
 
 __all__ = ["Q_", "Magnitude", "Quantity", "adopt", "is_ours", "parse", "parse_unit", "quantity_in", "ureg"]
 
@@ -161,6 +162,11 @@ class Unit(pint.UnitRegistry.Unit):
 class _Registry(pint.registry.GenericUnitRegistry[Quantity, Unit]):
     Quantity: TypeAlias = Quantity
     Unit: TypeAlias = Unit
+
+    def load_definitions(self, file: Any, *_: Any, **__: Any) -> None:
+        definition: Any
+        for definition in definitions(Path(file).read_text(encoding="utf-8")):
+            self.define(definition)
 
     def parse_expression(self, input_string: str, *_: Any, **__: Any) -> Any:
         return _parsed(input_string, "Quantity")

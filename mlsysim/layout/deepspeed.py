@@ -16,7 +16,7 @@ import numpy as np
 from attrs import evolve
 
 from mlsysim.errors import InputError, Shown, nearest
-from mlsysim.layout.deepspeed_columns import Grid, columns
+from mlsysim.layout.deepspeed_columns import ROW_BYTES, Grid, columns
 from mlsysim.layout.deepspeed_files import DeepSpeedFile, Folder, expected, find_folder, looks_like
 from mlsysim.layout.deepspeed_master import MasterWeights, frozen_parts, master_weights
 from mlsysim.layout.deepspeed_payload import FlatPayload
@@ -47,7 +47,8 @@ def _read(path: Path, limits: Limits) -> CheckpointLayout:
         states.append(None)
     ranks = _ranks(files, known, grid)
     rank_of = {each.name: rank if rank >= 0 else None for each, rank in zip(files, ranks, strict=True)}
-    made = columns(states, grid, ranks, limits.built_bytes)
+    faults = [evolve(each, rank=rank_of[each.file or ""]) for each in faults]
+    made = columns(states, grid, ranks)
     sized = Files.from_rows([(each.name, rank, _size(folder, each)) for each, rank in zip(files, ranks, strict=True)])
     masters = tuple(_masters(stage, known, grid))
     dtypes = {each.name: each.dtype for each in made.tensors}
@@ -63,7 +64,7 @@ def _read(path: Path, limits: Limits) -> CheckpointLayout:
         path=path,
         metadata_files=folder.metadata,
         objects=tuple(dict.fromkeys(name for each in known for name in each.objects)),
-        payload=FlatPayload(folder.root, states, made.stored, made.file_of, [evolve(each, rank=rank_of[each.file or ""]) for each in faults]),
+        payload=FlatPayload(folder.root, states, made.stored, made.file_of, faults),
         notes=tuple(_notes(stage, known, grid, folder, -1 in ranks)),
         details={
             "zero_stage": stage, "data_parallel": grid.data, "model_parallel": grid.model, "fp32_parameters": masters,
@@ -80,6 +81,7 @@ def _opened(folder: Folder, limits: Limits) -> tuple[list[DeepSpeedFile], list[S
     faults: list[Finding] = []
     seen: dict[tuple[Any, ...], str] = {}
     first: InputError | None = None
+    spent = 0
     for each in folder.files:
         files.append(each)
         states.append(None)
@@ -95,7 +97,11 @@ def _opened(folder: Folder, limits: Limits) -> tuple[list[DeepSpeedFile], list[S
             message = "it is cut short: no directory of a zip at its end"
             faults.append(Finding(kind="file short", file=each.name, message=message))
             continue
-        states[-1] = _state(path, each, limits)
+        states[-1] = state = _state(path, each, limits)
+        spent += len(state.parts) * ROW_BYTES
+        if spent > limits.built_bytes:
+            fix = "Raise the cap with limits=Limits(built_bytes=...) if you trust it."
+            raise InputError(each.name, f"of at most {limits.built_bytes // ROW_BYTES:,} tensors with the others", Shown("more"), fix)
     if first is not None and not any(each is not None and each.file.kind == "optimizer" for each in states):
         raise first
     return files, states, faults
@@ -149,10 +155,10 @@ def _stage(known: Sequence[State], folder: Folder) -> int:
 def _grid(files: Sequence[DeepSpeedFile], known: Sequence[State], folder: Folder) -> tuple[Grid, list[Finding]]:
     """Degrees: what the files say, and at least what they are named for."""
     data = 1 + max(each.data for each in files)
-    model = 1 + max(each.model for each in files if each.kind != "layer" or len(files) == 1)
+    model = 1 + max(each.model for each in files if each.kind != "layer")
     said = {key: {each.degrees[key] for each in known if key in each.degrees} for key in ("data", "model", "tensor")}
     counts = {group.ways for each in known for group in each.groups if group.ways}
-    claimed = max(counts or (said["data"] if not any(each.kind == "optimizer" for each in files) else set()), default=data)
+    claimed = max(counts or (said["data"] if any(each.kind == "sharded model" for each in files) else set()), default=data)
     faults = []
     if claimed < data:
         last = next(each.name for each in files if each.data == data - 1)
@@ -182,9 +188,8 @@ def _ranks(files: Sequence[DeepSpeedFile], known: Sequence[State], grid: Grid) -
     for file in files:
         data, model = file.data, file.model
         if file.kind == "layer":
-            model = (
-                stages[f"{file.number}"] * grid.tensor + model if alone and f"{file.number}" in stages and model < grid.tensor else UNKNOWN
-            )
+            stage = stages.get(f"{file.number}") if alone and model < grid.tensor else None
+            model = stage * grid.tensor + model if stage is not None else UNKNOWN
         elif file.kind == "expert":
             data = file.number * spread // experts if file.number < experts else UNKNOWN
         known_rank = 0 <= data < grid.data and 0 <= model < grid.model
@@ -223,7 +228,7 @@ def _frozen(known: Sequence[State], grid: Grid, dtypes: dict[str, str]) -> Itera
 def _leading(known: Sequence[State], grid: Grid, which: str) -> dict[str, str]:
     """Names that stand for another, with the model-parallel rank where there are several."""
     return {
-        grid.lead(each.file.model) + one: grid.lead(each.file.model) + other
+        grid.lead_of(each) + one: grid.lead_of(each) + other
         for each in known if each.file.kind != "optimizer"
         for one, other in getattr(each, which).items()
     }  # fmt: skip

@@ -12,11 +12,11 @@ from mlsysim.layout.deepspeed_state import State, StatePart
 from mlsysim.layout.layout import UNKNOWN, Column, Fragments, TensorInfo
 from mlsysim.layout.torch_zip import StoredTensor
 
-__all__ = ["Columns", "Grid", "columns"]
+__all__ = ["ROW_BYTES", "Columns", "Grid", "columns"]
 
 _LARGEST = 2**62
 # what a row takes while the columns are made, rather too much
-_ROW_BYTES = 2000
+ROW_BYTES = 2000
 
 
 @frozen(kw_only=True)
@@ -50,6 +50,12 @@ class Grid:
         """What the names of a model-parallel rank's tensors begin with."""
         return f"mp_rank_{model:02d}." if self.model > 1 else ""
 
+    def lead_of(self, state: State) -> str:
+        """What the names of a file's tensors begin with. A pipeline's layers are numbered through all its stages."""
+        if state.file.kind == "layer":
+            return f"model_{state.file.model:02d}." if self.tensor > 1 else ""
+        return self.lead(state.file.model)
+
     def expert(self, state: State, group: int) -> tuple[int, int]:
         """Of a group that fewer ranks share: which expert-parallel rank this file is of, and how many there are."""
         ways = state.groups[group].ways if 0 <= group < len(state.groups) else 0
@@ -68,7 +74,7 @@ class Columns:
     repeated: frozenset[str]
 
 
-def columns(states: Sequence[State | None], grid: Grid, ranks: Sequence[int], built_bytes: int) -> Columns:
+def columns(states: Sequence[State | None], grid: Grid, ranks: Sequence[int]) -> Columns:
     """Flat partitions are one tensor, side by side; what every rank stores alike is one tensor with several copies.
 
     Parameters
@@ -78,17 +84,12 @@ def columns(states: Sequence[State | None], grid: Grid, ranks: Sequence[int], bu
     grid : Grid
     ranks : sequence of int
         Of the files; -1 where it is not known.
-    built_bytes : int
-        Cap on the memory for it.
 
     Raises
     ------
     InputError
-        If there are too many tensors, or they are too large.
+        If a flat tensor is too large, or of several element types.
     """
-    if sum(len(each.parts) for each in states if each is not None) * _ROW_BYTES > built_bytes:
-        fix = "Raise the cap with limits=Limits(built_bytes=...) if you trust it."
-        raise InputError("checkpoint", f"of at most {built_bytes // _ROW_BYTES:,} tensors", Shown("more"), fix)
     whole, flat = _by_name(states, grid, ranks)
     tensors: list[TensorInfo] = []
     rows: list[tuple[int, int, int, tuple[int, ...], tuple[int, ...], int, int, int]] = []
@@ -138,7 +139,7 @@ def _by_name(
         for part in state.parts if state is not None else ():
             if state is None:
                 continue
-            name = grid.lead(state.file.model) + part.name
+            name = grid.lead_of(state) + part.name
             if part.group is None:
                 owner = name if _shared(state, part, grid) else _alone(name, ranks[place], place)
                 first = whole.setdefault(owner, [(place, part)])

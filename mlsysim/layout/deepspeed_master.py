@@ -25,6 +25,9 @@ class MasterWeights:
         By flat group: the layout's tensor that is made of the group's partitions.
     slices : tuple of (rank, group, partition_offset, elements)
         Stages 1 and 2: where its parts lie, in the order of the elements.
+    elsewhere : tuple of int
+        Stages 1 and 2: ranks whose file records another place for it. With round-robin gradients DeepSpeed records the places that
+        parameters would have in their original order; the order that it stores them in is that of their shapes.
     ranks : tuple of int
         Stage 3: the ranks that it is cut over, evenly, the last piece padded.
     piece : tuple of (group, partition_offset, elements)
@@ -36,6 +39,7 @@ class MasterWeights:
     dtype: str
     tensors: dict[int, str]
     slices: tuple[tuple[int, int, int, int], ...] = ()
+    elsewhere: tuple[int, ...] = ()
     ranks: tuple[int, ...] = ()
     piece: tuple[tuple[int, int, int], ...] = ()
 
@@ -88,48 +92,54 @@ def master_weights(
         spread = len(ranks) // ways if ways < len(ranks) and len(ranks) % ways == 0 else 1
         paddings = next((each.paddings[number] for each in optimizers.values() if number < len(each.paddings)), ())
         for expert in range(spread):
-            mine = {data: group for data, group in held.items() if data % spread == expert}
+            mine = {data // spread: group for data, group in held.items() if data % spread == expert}
             inner = f".expert_parallel_{expert}" if spread > 1 else ""
             name = f"{lead}optimizer.single_partition_of_fp32_groups.{number}{inner}"
             front = lead + (f"expert_parallel_{expert}." if spread > 1 else "")
-            yield from _sliced(number, wanted, mine, ranks, front, name, paddings)
+            yield from _sliced(number, wanted, mine, ranks[expert::spread], front, name, paddings)
 
 
 def _sliced(
     number: int, shapes: dict[str, tuple[int, ...]], held: dict[int, Group], ranks: Sequence[int], lead: str, tensor: str,
     paddings: Sequence[int],
 ) -> Iterator[MasterWeights]:  # fmt: skip
-    """Stages 1 and 2: every rank says which slice of which parameter its partition holds; old versions do not."""
-    slices: dict[str, list[tuple[int, int, int, int]]] = {name: [] for name in shapes}
+    """Stages 1 and 2: parameters one after the other over all partitions; without their shapes, where every rank says its slices are."""
+    if not held:
+        return
+    dtype = next(iter(held.values())).dtype
+    told: dict[str, list[tuple[int, int, int, int]]] = {}
     for data, group in held.items():
         for name, (start, count) in (group.slices or {}).items():
-            slices.setdefault(name, []).append((ranks[data], number, start, count))
-    if held and all(group.slices is None for group in held.values()):
-        slices = _in_turn(number, shapes, held, ranks, paddings)
-    dtype = next(iter(held.values())).dtype if held else "float32"
-    for name, parts in slices.items():
-        # without a model file the shape is not told
-        shape = shapes.get(name, (sum(each[3] for each in parts),))
-        yield MasterWeights(name=lead + name, global_shape=shape, dtype=dtype, tensors={number: tensor}, slices=tuple(parts))
+            told.setdefault(name, []).append((ranks[data], number, start, count))
+    if not shapes:
+        for name, parts in told.items():
+            yield MasterWeights(
+                name=lead + name, global_shape=(sum(each[3] for each in parts),), dtype=dtype, tensors={number: tensor}, slices=tuple(parts)
+            )  # fmt: skip
+        return
+    there = {ranks[data] for data, group in held.items() if group.slices is not None}
+    for name, parts in _in_turn(number, shapes, max(group.padded for group in held.values()), ranks, paddings).items():
+        differ = {each for each in parts if each[0] in there} ^ set(told.get(name, ()))
+        yield MasterWeights(
+            name=lead + name, global_shape=shapes[name], dtype=dtype, tensors={number: tensor}, slices=tuple(parts),
+            elsewhere=tuple(sorted({each[0] for each in differ})),
+        )  # fmt: skip
 
 
 def _in_turn(
-    number: int, shapes: dict[str, tuple[int, ...]], held: dict[int, Group], ranks: Sequence[int], paddings: Sequence[int]
+    number: int, shapes: dict[str, tuple[int, ...]], size: int, ranks: Sequence[int], paddings: Sequence[int]
 ) -> dict[str, list[tuple[int, int, int, int]]]:
-    """Parameters one after the other over the partitions of all ranks, each with its padding behind it."""
+    """Parameters one after the other over partitions of one size, each with its padding behind it."""
     found: dict[str, list[tuple[int, int, int, int]]] = {}
-    size = max(group.padded for group in held.values())
     at = 0
     for place, (name, shape) in enumerate(shapes.items()):
         end = at + math.prod(shape)
         parts = found.setdefault(name, [])
-        first = at // size if size else len(ranks)
-        for data in range(first, len(ranks)):
+        for data in range(at // size if size else len(ranks), len(ranks)):
             start, stop = max(at - data * size, 0), min(end - data * size, size)
             if stop <= start:
                 break
-            if data in held:
-                parts.append((ranks[data], number, start, stop - start))
+            parts.append((ranks[data], number, start, stop - start))
         at = end + (paddings[place] if len(paddings) == len(shapes) else 0)
     return found
 

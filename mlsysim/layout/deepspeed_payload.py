@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from mlsysim.errors import InputError, Shown
+from mlsysim.layout.deepspeed_master import MasterWeights
 from mlsysim.layout.deepspeed_state import State
 from mlsysim.layout.findings import Finding
 from mlsysim.layout.layout import CheckpointLayout, Column, Payload
@@ -44,7 +46,7 @@ class FlatPayload(Payload):
     ) -> None:
         self._root, self._states, self._stored, self._file_of, self._faults = root, states, stored, file_of, faults
 
-    def read(self, row: int) -> Column:
+    def read(self, row: int) -> Column:  # noqa: D102
         state, tensor = self._states[int(self._file_of[row])], self._stored[row]
         if state is None:
             raise InputError("payload", "in a file that is there", Shown("a missing one"), _FIX)
@@ -52,7 +54,7 @@ class FlatPayload(Payload):
             raise InputError(state.file.name, "of tensors no larger than their storage", Shown(f"{tensor.bytes:,} byte"), _FIX)
         return state.archive.array(inside(self._root, state.file.name, state.file.name), tensor)
 
-    def findings(self, layout: CheckpointLayout) -> Iterator[Finding]:
+    def findings(self, layout: CheckpointLayout) -> Iterator[Finding]:  # noqa: D102
         yield from self._faults
         claimed: list[set[str]] = [set() for _ in self._states]
         for row, tensor in enumerate(self._stored):
@@ -80,7 +82,7 @@ class FlatPayload(Payload):
             message = f"data/{storage.key} has {member.size:,} byte, the pickle says {storage.bytes:,}"
             yield _about(layout, int(self._file_of[row]), "byte count differs", message, tensor=name)
 
-    def payload_findings(self, layout: CheckpointLayout, advance: Any = None) -> Iterator[Finding]:
+    def payload_findings(self, layout: CheckpointLayout, advance: Any = None) -> Iterator[Finding]:  # noqa: D102
         for place, state in enumerate(self._states):
             if state is None:
                 continue
@@ -118,40 +120,57 @@ class FlatPayload(Payload):
             first = raw if first is None else first
             if raw != first:
                 # a buffer may differ by rank; the optimizer's counters must not
-                severity = "error" if ".state." in name else "warning"
-                yield _about(
-                    layout, int(self._file_of[row]), "replicas disagree", "it is not as the first rank has it", severity, tensor=name
-                )
+                severity, message = "error" if ".state." in name else "warning", "it is not as the first rank has it"
+                yield _about(layout, int(self._file_of[row]), "replicas disagree", message, severity, name)
 
 
 def _master_findings(layout: CheckpointLayout) -> Iterator[Finding]:
     """Parameters whose master weights are not all there, or lie outside of their partitions or on each other."""
     partitions: dict[str, dict[int, int]] = {}
-    held: dict[tuple[str, int], list[tuple[int, int, str]]] = {}
+    elsewhere: dict[int, str] = {}
     for each in layout.details["fp32_parameters"]:
-        for tensor in each.tensors.values():
+        for rank in each.elsewhere:
+            elsewhere.setdefault(rank, each.name)
+        for group in {part[1] for part in each.slices} | {part[0] for part in each.piece}:
+            tensor = each.tensors[group]
             if tensor not in partitions:
                 partitions[tensor] = _partitions(layout, tensor)
-        if each.ranks and all(_holds(partitions[each.tensors[group]], each.ranks, start + count) for group, start, count in each.piece):
-            if len(each.ranks) * sum(count for _, _, count in each.piece) >= each.elements:
-                continue
-        there = 0
-        for rank, group, start, count in each.fragments:
-            tensor = each.tensors[group]
-            size = partitions[tensor].get(rank, 0)
-            there += max(min(start + count, size) - start, 0)
-            if start + count > size > 0:
-                message = f"its master weights reach to {start + count:,} of a partition of {size:,}"
-                yield Finding(kind="out of bounds", tensor=each.name, rank=rank, message=message)
-            if each.slices:
-                held.setdefault((tensor, rank), []).append((start, start + count, each.name))
-        if there < each.elements:
-            yield Finding(kind="hole", tensor=each.name, message=f"{there:,} of {each.elements:,} elements of its master weights are there")
-        elif there > each.elements:
-            yield Finding(kind="overlap", tensor=each.name, message=f"{there:,} elements of master weights for {each.elements:,}")
+        if not _even(each, partitions):
+            yield from _parameter_findings(each, partitions)
+    for rank, name in elsewhere.items():
+        message = "param_slice_mappings record another place for it than the order of param_shapes gives, which is followed"
+        yield Finding(kind="topology differs", severity="warning", tensor=name, rank=rank, message=message)
+    yield from _overlap_findings(layout)
+
+
+def _even(each: MasterWeights, partitions: dict[str, dict[int, int]]) -> bool:
+    """Whether a parameter of stage 3 is there whole, without a look at each of its fragments."""
+    enough = len(each.ranks) * sum(count for _, _, count in each.piece) >= each.elements
+    return enough and all(_holds(partitions[each.tensors[group]], each.ranks, start + count) for group, start, count in each.piece)
+
+
+def _parameter_findings(each: MasterWeights, partitions: dict[str, dict[int, int]]) -> Iterator[Finding]:
+    there = 0
+    for rank, group, start, count in each.fragments:
+        size = partitions[each.tensors[group]].get(rank, 0)
+        there += max(min(start + count, size) - start, 0)
+        if start + count > size > 0:
+            message = f"its master weights reach to {start + count:,} of a partition of {size:,}"
+            yield Finding(kind="out of bounds", tensor=each.name, rank=rank, message=message)
+    if there != each.elements:
+        message = f"{there:,} of {each.elements:,} elements of its master weights are there"
+        yield Finding(kind="hole" if there < each.elements else "overlap", tensor=each.name, message=message)
+
+
+def _overlap_findings(layout: CheckpointLayout) -> Iterator[Finding]:
+    """Parameters that share a place: where files without shapes say it. Those of stage 3 lie one after the other."""
+    held: dict[tuple[str, int], list[tuple[int, int, str]]] = {}
+    for each in layout.details["fp32_parameters"]:
+        for rank, group, start, count in each.slices:
+            held.setdefault((each.tensors[group], rank), []).append((start, start + count, each.name))
     for (_, rank), spans in held.items():
         spans.sort()
-        for one, two in zip(spans, spans[1:], strict=False):
+        for one, two in pairwise(spans):
             if two[0] < min(one[1], two[1]):
                 message = f"its master weights share a place with those of {one[2]}"
                 yield Finding(kind="overlap", tensor=two[2], rank=rank, message=message)

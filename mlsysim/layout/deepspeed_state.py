@@ -11,6 +11,7 @@ from attrs import field, frozen
 
 from mlsysim.errors import InputError, Shown
 from mlsysim.layout.deepspeed_files import DeepSpeedFile
+from mlsysim.layout.dtypes import numpy_dtype
 from mlsysim.layout.pickles import Inert
 from mlsysim.layout.torch_zip import StoredTensor, TorchArchive
 
@@ -18,15 +19,18 @@ __all__ = ["FLAT", "Group", "State", "StatePart", "state_of"]
 
 _FIX = "Refuse this file, or ask who made it."
 _LONGEST_NAME = 1000
-_MOST_GROUPS = 1_000_000
+# groups, and parameters in all groups together, of one file: what a pickle says once it may refer to again and again
+_MOST_GROUPS, _MOST_PARAMETERS = 1_000_000, 4_000_000
+# bytes that the names of a file's tensors and containers may take, with as much again for each as it takes besides
+_MOST_NAMES, _EACH_NAME = 2**30, 200
 _LARGEST = 2**62
 FLAT = {"single_partition_of_fp32_groups": "base_optimizer_state", "fp32_flat_groups": "optimizer_state_dict"}
 # what DeepSpeed itself puts in a model file; the rest is the user's
 _OWN = frozenset((
-    "module", "buffer_names", "optimizer", "param_shapes", "frozen_param_shapes", "shared_params", "frozen_param_fragments", "lr_scheduler",
-    "data_sampler", "random_ltd", "sparse_tensor_module_names", "csr_tensor_module_names", "skipped_steps", "global_steps", "global_samples",
-    "dp_world_size", "mp_world_size", "checkpoint_parallel_dimensions", "ds_config", "ds_version", "num_experts", "ds_autoep_layers",
-    "autoep_layers", "universal_checkpoint_info", "folding", "loss_scaler", "rng_states", "compression",
+    "module", "buffer_names", "optimizer", "param_shapes", "frozen_param_shapes", "shared_params", "frozen_param_fragments",
+    "lr_scheduler", "data_sampler", "random_ltd", "sparse_tensor_module_names", "csr_tensor_module_names", "skipped_steps",
+    "global_steps", "global_samples", "dp_world_size", "mp_world_size", "checkpoint_parallel_dimensions", "ds_config", "ds_version",
+    "num_experts", "ds_autoep_layers", "autoep_layers", "universal_checkpoint_info", "folding", "loss_scaler", "rng_states",
 ))  # fmt: skip
 
 
@@ -152,18 +156,18 @@ def state_of(file: DeepSpeedFile, archive: TorchArchive, bare: TorchArchive) -> 
         odd = "its parameters are partitioned over groups of their own" if "ds_zero_partition_groups" in state else ""
         return State(
             file=file, archive=bare, parts=parts, same=same, stage=_stage(state, config), groups=groups, odd=odd,
-            paddings=_paddings(state, len(groups)),
+            paddings=_paddings(state, len(groups), file.name),
         )  # fmt: skip
     if file.kind in ("layer", "expert"):
         lead = f"module.{file.number}." if file.kind == "layer" else "module."
         parts, same = _parts(found, archive, lambda path: lead + path, (), {}, False)
         return State(file=file, archive=bare, parts=parts, same=same)
-    shapes = tuple(_shapes(each, file.name) for each in _list(value.get("param_shapes"), file.name))
+    shapes = tuple(_shapes(each, file.name) for each in _few(_list(value.get("param_shapes"), file.name), file.name))
     frozen_shapes = _shapes(value.get("frozen_param_shapes"), file.name)
     cut = file.kind == "sharded model"
-    empty = dict.fromkeys(frozen_shapes) | {name: None for group in shapes for name in group} if cut else {}
-    kept = [(path, each) for path, each in found if each.elements or path.removeprefix("module.") not in empty]
-    tied = {one: other for one, other in _dict(value.get("shared_params")).items() if type(one) is str and type(other) is str}
+    buffers = {f"module.{each}" for each in _list(value.get("buffer_names"), file.name) if type(each) is str}
+    kept = [(path, each) for path, each in found if not cut or each.elements or not path.startswith("module.") or path in buffers]
+    tied = {one: each for one, each in _dict(value.get("shared_params")).items() if type(one) is type(each) is str}
     dims = _dict(value.get("checkpoint_parallel_dimensions"))
     said = {"data": value.get("dp_world_size"), "model": value.get("mp_world_size"), "tensor": dims.get("tp_degree")}
     parts, same = _parts(kept, archive, lambda path: path, (), tied, cut)
@@ -193,14 +197,20 @@ def _list(value: Any, place: str) -> list[Any]:
 def _tensors(value: Any, place: str) -> Iterator[tuple[str, StoredTensor]]:
     """Tensors in nested dicts, lists and objects, by the shortest path to each container, which is walked once."""
     waiting: deque[tuple[str, Any]] = deque([("", value)])
-    seen: set[int] = set()
+    seen: set[int] = {id(value)}
+    spent = 0
     while waiting:
-        path, each = waiting.popleft()
-        if type(each) is StoredTensor:
-            yield path, each
-        elif id(each) not in seen:
-            seen.add(id(each))
-            waiting.extend(_inside(path, each, place))
+        for path, each in _inside(*waiting.popleft(), place):
+            if id(each) in seen and type(each) is not StoredTensor:
+                continue
+            spent += len(path) + _EACH_NAME
+            if spent > _MOST_NAMES:
+                raise InputError(place, f"of names that take at most {_MOST_NAMES:,} byte", Shown("more"), _FIX)
+            if type(each) is StoredTensor:
+                yield path, each
+            else:
+                seen.add(id(each))
+                waiting.append((path, each))
 
 
 def _inside(path: str, value: Any, place: str) -> Iterator[tuple[str, Any]]:
@@ -289,7 +299,7 @@ def _shares(tensors: list[StoredTensor], archive: TorchArchive) -> list[int]:
         spans = []
         for place in places:
             tensor = tensors[place]
-            item = tensor.bytes // tensor.elements if tensor.elements else 0
+            item = numpy_dtype(tensor.dtype).itemsize
             spans.append((tensor.offset * item, (tensor.offset + tensor.reach) * item, place))
         spans.sort()
         starts = [*(min(start, size) for start, _, _ in spans[1:]), size]
@@ -314,17 +324,16 @@ def _stage(state: dict[Any, Any], config: dict[Any, Any]) -> int | None:
 
 def _groups(state: dict[Any, Any], place: str) -> tuple[Group, ...]:
     """The flat groups of an optimizer file."""
-    key = next((each for each in FLAT if type(state.get(each)) in (list, tuple)), None)
-    tensors = _list(state[key], place) if key is not None else []
+    key = next((each for each in FLAT if type(state.get(each)) in (list, tuple)), "")
+    tensors = _list(state.get(key), place)
     counts, paddings, mappings = state.get("partition_count"), state.get("group_paddings"), state.get("param_slice_mappings")
+    _few(_list(mappings, place)[: len(tensors)], place)
     found = []
     for number, tensor in enumerate(tensors):
         if type(tensor) is not StoredTensor:
             raise InputError(f"{place}: {key}", "a list of tensors", Shown(type(tensor).__name__), _FIX)
         padding = _count(paddings, number)
-        stored = 0
-        if tensor.storage is not None and tensor.elements:
-            stored = tensor.storage.bytes // (tensor.bytes // tensor.elements)
+        stored = tensor.storage.bytes // numpy_dtype(tensor.dtype).itemsize if tensor.storage is not None else 0
         padded = tensor.elements + padding
         found.append(Group(
             elements=tensor.elements, padded=padded if padded <= max(stored, tensor.elements) else tensor.elements, dtype=tensor.dtype,
@@ -333,14 +342,21 @@ def _groups(state: dict[Any, Any], place: str) -> tuple[Group, ...]:
     return tuple(found)
 
 
+def _few(groups: list[Any], place: str) -> list[Any]:
+    """The same; refused if they hold too many parameters together."""
+    count = sum(len(each) for each in groups if type(each) in (dict, list, tuple))
+    if count > _MOST_PARAMETERS:
+        raise InputError(place, f"of at most {_MOST_PARAMETERS:,} parameters", Shown(f"{count:,}"), _FIX)
+    return groups
+
+
 def _count(values: Any, number: int) -> int:
-    value = values[number] if type(values) in (list, tuple) and number < len(values) else 0
+    value = values[number] if isinstance(values, (list, tuple)) and number < len(values) else 0
     return value if type(value) is int and 0 < value < _LARGEST else 0
 
 
-def _paddings(state: dict[Any, Any], count: int) -> tuple[tuple[int, ...], ...]:
-    given = state.get("param_alignment_paddings")
-    groups = list(given[:count]) if type(given) in (list, tuple) else []
+def _paddings(state: dict[Any, Any], count: int, place: str) -> tuple[tuple[int, ...], ...]:
+    groups = _few(_list(state.get("param_alignment_paddings"), place)[:count], place)
     return tuple(tuple(_count(each, place) for place in range(len(each))) if type(each) in (list, tuple) else () for each in groups)
 
 
@@ -352,7 +368,14 @@ def _slices(mappings: Any, number: int) -> dict[str, tuple[int, int]] | None:
     for name, address in mappings[number].items():
         said = _dict(address.state) if type(address) is Inert else _dict(address)
         start, count = said.get("start"), said.get("numel")
-        if type(name) is str and type(start) is int and type(count) is int and 0 <= start < _LARGEST and 0 <= count < _LARGEST:
+        if (
+            type(name) is str
+            and len(name) < _LONGEST_NAME
+            and type(start) is int
+            and type(count) is int
+            and 0 <= start < _LARGEST
+            and 0 <= count < _LARGEST
+        ):
             found[name] = (start, count)
     return found
 
@@ -361,7 +384,7 @@ def _shapes(group: Any, place: str) -> dict[str, tuple[int, ...]]:
     """Parameters and their shapes."""
     found = {}
     for name, shape in _dict(group).items():
-        if type(name) is not str or type(shape) not in (tuple, list) or len(shape) > 64:
+        if type(name) is not str or len(name) >= _LONGEST_NAME or type(shape) not in (tuple, list) or len(shape) > 64:
             continue
         if not all(type(each) is int and 0 <= each < _LARGEST for each in shape) or math.prod(each for each in shape if each) >= _LARGEST:
             raise InputError(f"{place}: param_shapes", "of sizes below 2^62", name, _FIX)

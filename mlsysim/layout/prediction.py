@@ -107,8 +107,9 @@ def predict_layout(
     """
     arrays = list(_arrays(_placed(tensors, plan), recipe, plan))
     parts = [_parts(each, plan) for each in arrays]
+    copies = {each.placed.tensor.name: part.holders.shape[1] for each, part in zip(arrays, parts, strict=True)}
     rows = written(parts, arrays, plan, len(objects))
-    return _layout(arrays, parts, rows, plan, container or Bare(), objects)
+    return _layout(arrays, copies, rows, plan, container or Bare(), objects)
 
 
 def _placed(tensors: TransformerShape | Iterable[Tensor | Placed], plan: ParallelPlan) -> list[Placed]:
@@ -214,7 +215,7 @@ def _holders(placed: Placed, ways: int, shards: int, plan: ParallelPlan) -> Colu
 
 
 def _layout(
-    arrays: list[Array], parts: list[Parts], rows: Any, plan: ParallelPlan, container: Container, objects: Sequence[str]
+    arrays: list[Array], copies: dict[str, int], rows: Any, plan: ParallelPlan, container: Container, objects: Sequence[str]
 ) -> CheckpointLayout:
     tensors = [each.placed.tensor for each in arrays]
     tensor, offset, extent, device = rows
@@ -226,7 +227,6 @@ def _layout(
     writers = np.flatnonzero(np.bincount(rank, minlength=plan.processes)) if len(rank) else np.zeros(0, np.int64)
     place = np.full(plan.processes, -1, np.int32)
     place[writers] = np.arange(len(writers), dtype=np.int32)
-    copies = {each.name: part.holders.shape[1] for each, part in zip(tensors, parts, strict=True)}
     return CheckpointLayout(
         format="predicted",
         tensors=tuple(TensorInfo(name=each.name, dtype=each.dtype, global_shape=each.shape) for each in tensors),

@@ -318,8 +318,12 @@ class _ChunkPayload(Payload):
         return tuple(column[row, : len(self._tensor(row).global_shape)].tolist())
 
     def _open(self, name: str) -> BinaryIO:
+        path = inside(self.folder, name, label(name))
+        # opening a pipe would wait without end
+        if file_size(path) is None:
+            raise InputError(label(name), "a regular file that is there", Shown("none"), "Run verify() to see what is missing.")
         try:
-            return inside(self.folder, name, label(name)).open("rb")
+            return path.open("rb")
         except OSError as error:
             raise InputError(label(name), "a file that can be read", Shown(error.strerror or "an error"), "Check it.") from None
 

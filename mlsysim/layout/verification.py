@@ -83,6 +83,9 @@ def _copy_findings(layout: CheckpointLayout, rows: Column, copy_of: Column) -> I
             continue
         first = int(members[0])
         axes = len(layout.tensors[int(layout.fragments.tensor[first])].global_shape)
+        if not layout.fragments.extent[first, :axes].all():
+            # parts without elements share none
+            continue
         message = f"{_box(layout, first, axes)} is stored {len(members)} times, by ranks {_listed(ranks)}"
         yield _at(layout, int(members[-1]), "overlap", message)
 

@@ -35,22 +35,19 @@ def written(parts: list[Parts], arrays: list[Array], plan: ParallelPlan, objects
         owners = _balanced(parts, arrays, plan.ranks, objects)
     elif isinstance(plan.writers, FullyParallel):
         owners = _fully_parallel(parts, arrays, plan)
-    columns = [
-        (np.full(len(rank), place, np.int32), _wide(offset, axes, 0), _wide(extent, axes, 1), rank)
-        for place, (each, array) in enumerate(zip(parts, arrays, strict=True))
-        for offset, extent, rank in [_by_rule(each, array.writers or plan.writers, owners[place] if owners else None)]
-    ]
-    tensor, offset, extent, rank = (np.concatenate(each) for each in zip(*columns, strict=True)) if columns else _none()
-    return tensor, offset, extent, rank.astype(np.int32)
-
-
-def _none() -> Rows:
-    return np.zeros(0, np.int32), np.zeros((0, 0), np.int64), np.zeros((0, 0), np.int64), np.zeros(0, np.int32)
-
-
-def _wide(column: Column, axes: int, fill: int) -> Column:
-    """A column of offsets or extents with as many axes as the widest."""
-    return np.pad(column, ((0, 0), (0, axes - column.shape[1])), constant_values=fill)
+    pieces: list[Any] = [_by_rule(each, array.writers or plan.writers, owners[place] if owners else None)
+              for place, (each, array) in enumerate(zip(parts, arrays, strict=True))]  # fmt: skip
+    parts.clear()  # a fleet's layout is large: what was cut is not needed once it is written
+    total = sum(len(rank) for _, _, rank in pieces)
+    tensor = np.repeat(np.arange(len(pieces), dtype=np.int32), [len(rank) for _, _, rank in pieces])
+    offset, extent, ranks = np.zeros((total, axes), np.int64), np.ones((total, axes), np.int64), np.empty(total, np.int32)
+    at = 0
+    for place, (begin, reach, rank) in enumerate(pieces):
+        here = slice(at, at + len(rank))
+        offset[here, : begin.shape[1]], extent[here, : reach.shape[1]], ranks[here] = begin, reach, rank
+        at += len(rank)
+        pieces[place] = None
+    return tensor, offset, extent, ranks
 
 
 def _by_rule(parts: Parts, rule: Writers, owners: Column | None) -> tuple[Column, Column, Column]:

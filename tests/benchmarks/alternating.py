@@ -22,6 +22,19 @@ def fastest(*things: Callable[[], Any], rounds: int, calls: int = 1, clock: Call
     return best
 
 
+# in a fresh process: the most memory that it held so far, in bytes. The kernel's own count of a process (ru_maxrss) starts from what
+# the process that started it held, where /proc tells of this one alone.
+PEAK = """
+def peak():
+    import resource
+    try:
+        with open("/proc/self/status") as file:
+            return next(int(line.split()[1]) for line in file if line.startswith("VmHWM")) * 1024
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+"""
+
+
 def peak_memory(thing: Callable[[], Any]) -> float:
     """The most bytes that one call holds at a time, its answer included."""
     gc.collect()

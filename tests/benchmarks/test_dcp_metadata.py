@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.benchmarks.alternating import PEAK
 from tests.layout.torch_files import large_metadata
 
 _OURS = """
@@ -51,18 +52,18 @@ def read(path):
     return sum(len(getattr(each, "chunks", ())) for each in found.state_dict_metadata.values())
 """
 _TIMED = """
-import resource, sys, time
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+import sys, time
+before = peak()
 start = time.perf_counter()
 count = read(sys.argv[1])
 taken = time.perf_counter() - start
-print(count, taken, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
+print(count, taken, peak() - before)
 """
 
 
 def timed(code: str, path: Path) -> tuple[int, float, float]:
     """Chunks, seconds, and bytes that the peak of a fresh process grew by."""
-    done = subprocess.run([sys.executable, "-c", code + _TIMED, str(path)], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", PEAK + code + _TIMED, str(path)], capture_output=True, text=True, check=True)
     count, taken, grown = done.stdout.split()
     return int(count), float(taken), float(grown)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -559,6 +560,21 @@ def test_a_refusal_is_one_line(tmp_path: Path) -> None:
 
 
 # fuzzing
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_pipe_is_no_data_file(tmp_path: Path) -> None:
+    """A named pipe where a data file should be is a missing file, and is never waited for."""
+    here = tmp_path / "ckpt"
+    shutil.copytree(EVEN, here)
+    (here / "__1_0.distcp").unlink()
+    os.mkfifo(here / "__1_0.distcp")
+    layout = read(here)
+    report = layout.verify(payload=True)
+    assert [("__1_0.distcp", 1)] == [(each.file, each.rank) for each in report.of_kind("file missing")]
+    row = int(np.flatnonzero(layout.fragments.file == layout.files.index("__1_0.distcp"))[0])
+    with pytest.raises(InputError, match=r"__1_0\.distcp must be a regular file that is there; got none"):
+        layout.reassemble(layout.tensors[int(layout.fragments.tensor[row])].name)
 
 
 @pytest.fixture(scope="module")
