@@ -79,15 +79,16 @@ def check(
     if json:
         _print_json({"scenario": case.to_dict(), **jsonable(result)})
     else:
-        print(_about(scenario, case))
+        print(_about(scenario, case, set, binary))
         print(case.card(binary=binary).text())
         _print_sources(scenario, set)
     return FEASIBLE if result.feasible else INFEASIBLE
 
 
-def _about(name: str, case: Scenario) -> str:
-    given = "\n".join(f"  {line}" for line in case.about())
-    return f"{Scenarios.title(name) if name in Scenarios else name}\n\n{given}\n"
+def _about(name: str, case: Scenario, changes: Sequence[str], binary: bool) -> str:
+    given = [*case.about(binary=binary), *(f"changed here: {change}" for change in changes)]
+    lines = "\n".join(f"  {line}" for line in given)
+    return f"{Scenarios.title(name) if name in Scenarios else name}\n\n{lines}\n"
 
 
 @app.command

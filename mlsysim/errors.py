@@ -120,5 +120,5 @@ def nearest(name: object, names: Iterable[str], *, most: int = 1) -> str:
     close = get_close_matches(str(name).lower()[:200], by_lower, n=most, cutoff=0.6)
     if close:
         return f"Did you mean {' or '.join(by_lower[each] for each in close)}?"
-    listed = ", ".join(known[:12]) + (", ..." if len(known) > 12 else "")
+    listed = ", ".join(known[:12]) + (f" and {len(known) - 12} more" if len(known) > 12 else "")
     return f"Known: {listed}." if known else "None is known."

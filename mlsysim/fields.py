@@ -160,7 +160,7 @@ def take_count(value: object, place: str) -> Any:
 
 
 def _write_count(place: str) -> str:
-    return f"Write {place.rpartition('.')[2]}=256, say."
+    return f"Write {place.rpartition('.')[2]}=8, say."
 
 
 def give(magnitude: Magnitude, kind: Kind) -> Quantity:

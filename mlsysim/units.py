@@ -263,7 +263,8 @@ def _unit_advice(name: str, example: str) -> str:
     spellings = ("B", "kB", "MB", "GB", "TB", "PB", "KiB", "MiB", "GiB", "TiB", "PiB", "bit", "Gb", "Mb", "Gbps", "Tbps",
                  "ms", "s", "min", "h", "day", "week", "year", "param", "token", "failure", "node", "USD", "byte",
                  "second", "minute", "hour", "accelerator")  # fmt: skip
-    return f'{nearest(name, spellings, most=3)} Write it as in "{example}".'
+    close = "Did you mean min?" if name in ("m", "M") else nearest(name, spellings, most=3)
+    return f'{close} Write it as in "{example}".'
 
 
 def adopt(value: Any, place: str) -> Quantity:

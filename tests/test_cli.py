@@ -222,7 +222,7 @@ class TestText:
     def test_list_of_one(self, run: Run) -> None:
         """An entry is shown with the source of its numbers."""
         code, out, _ = run("list", "Llama3_70B")
-        assert (0, True, True) == (code, "70553706496 param" in out, "looked up" in out)
+        assert (0, True, True) == (code, "70553706496 param" in out, "read as a quotation elsewhere 2026-12-01" in out)
 
     def test_version(self, run: Run) -> None:
         """``--version`` prints the version."""

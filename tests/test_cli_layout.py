@@ -98,7 +98,7 @@ class TestVerify:
         """A checkpoint that is whole exits with 0."""
         code, out, _ = run("layout", UNEVEN, "--verify")
         assert 0 == code
-        assert "ok: 5 tensors, 5 fragments, 4 files, payload read" in out
+        assert "ok: 5 tensors, 5 fragments, 4 files, payload of the tensors read" in out
 
     def test_flipped_bit(self, run: Run, flipped: Path) -> None:
         """One flipped bit is found, and its rank, tensor and file are named; without --verify no payload is read."""

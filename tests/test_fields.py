@@ -91,7 +91,7 @@ def test_count(value: Any) -> None:
 )  # fmt: skip
 def test_no_count(value: object) -> None:
     """What is no whole number of at least 1 is no count, and True is none."""
-    with pytest.raises(InputError, match=r"Fleet.count must be (a )?whole numbers? of at least 1; got .*Write count=256, say."):
+    with pytest.raises(InputError, match=r"Fleet.count must be (a )?whole numbers? of at least 1; got .*Write count=8, say."):
         take_count(value, "Fleet.count")
 
 

@@ -47,7 +47,15 @@ class Source:
         if self.assumed:
             return f"{self.field} = {self.value}: assumed, {self.note}"
         where = f", {self.note}" if self.note else ""
-        return f"{self.field} = {self.value}: {self.title}{where} ({self.seen}, looked up {self.looked_up}) {self.url}".rstrip()
+        return f"{self.field} = {self.value}: {self.title}{where} ({_SEEN[self.seen]} {self.looked_up}) {self.url}".rstrip()
+
+
+# how a number was seen, in words, before the day
+_SEEN = {
+    "primary": "read in the source",
+    "quoted": "read as a quotation elsewhere",
+    "memory": "from memory, not seen again on",
+}
 
 
 @cache

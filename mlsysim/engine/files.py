@@ -42,7 +42,7 @@ def load_scenario(path: str | Path) -> Any:
         raise InputError(f"{path}", "text in UTF-8", "other bytes", "Save it as UTF-8.") from None
     except (OSError, ValueError) as error:  # a name with a null byte is a ValueError
         told = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"{path}", "a file that can be read", told, f"{nearest(path, Scenarios)}") from None
+        raise InputError(f"{path}", "a file that can be read", Shown(told), "Check the path.") from None
     from mlsysim.engine.text import read_json, read_toml
 
     table = read_toml(text, file.name) if file.suffix == ".toml" else read_json(text, file.name)
@@ -53,7 +53,7 @@ def _of_its_class(table: dict[str, Any], source: str, folder: Path) -> Any:
     names = [name for name in scenario_types.__all__ if name != "Scenario"]
     named = table.get("scenario")
     if named not in names:
-        fix = f'Write scenario = "{names[0]}".' if named is None else nearest(named, names)
+        fix = 'Write scenario = "TieredCheckpointScenario".' if named is None else nearest(named, names)
         raise InputError(f"{source}: scenario", "the name of a scenario class", named if named is not None else Shown("nothing"), fix)
     kind: type[Scenario] = getattr(scenario_types, named)
     return kind.from_dict(table, source, folder=folder)

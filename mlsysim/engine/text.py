@@ -153,7 +153,8 @@ def _from_catalog(kind: type, name: str) -> Any:
 
 
 def _how_to_write(kind: type) -> str:
-    return f"Write {{ {', '.join(f'{each.name} = ...' for each in attrs.fields(kind) if each.default is attrs.NOTHING)} }}."
+    fields = [each for each in attrs.fields(kind) if each.default is attrs.NOTHING] or list(attrs.fields(kind)[:1])
+    return f"Write {{ {', '.join(f'{each.name} = ...' for each in fields)} }}."
 
 
 def _faults(error: BaseException, source: str, path: str, kind: type) -> Iterator[InputError]:
@@ -163,7 +164,9 @@ def _faults(error: BaseException, source: str, path: str, kind: type) -> Iterato
     if isinstance(error, ForbiddenExtraKeysError):
         names = [each.name for each in attrs.fields(error.cl)]
         for key in sorted(error.extra_fields):
-            yield InputError(_place(source, path, key), "a known field", key, nearest(key, names))
+            below = [each for each in _dotted(error.cl) if each.rpartition(".")[2] == key]
+            fix = f"Did you mean {below[0]}?" if below else nearest(key, names)
+            yield InputError(_place(source, path, key), "a known field", key, fix)
     elif isinstance(error, BaseExceptionGroup):
         inner_kind = getattr(error, "cl", kind)
         misspelt = _misspelt(error, inner_kind)
@@ -180,6 +183,16 @@ def _faults(error: BaseException, source: str, path: str, kind: type) -> Iterato
         yield InputError(_place(source, path), "given", Shown("nothing"), f"Write {name} = {_example(kind, name)}.")
     else:
         raise error
+
+
+def _dotted(kind: type, path: str = "") -> Iterator[str]:
+    """Fields of the tables inside a table, by dotted path."""
+    for each in attrs.fields(kind):
+        inner = each.metadata.get("holds")
+        if inner is not None and attrs.has(inner) and inner is not CheckpointLayout:
+            for name in attrs.fields_dict(inner):
+                yield f"{path}{each.name}.{name}"
+            yield from _dotted(inner, f"{path}{each.name}.")
 
 
 def _misspelt(error: BaseExceptionGroup[Any], kind: type) -> set[str]:

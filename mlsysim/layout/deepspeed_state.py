@@ -11,9 +11,9 @@ from attrs import field, frozen
 
 from mlsysim.errors import InputError, Shown
 from mlsysim.layout.deepspeed_files import DeepSpeedFile
-from mlsysim.layout.dtypes import numpy_dtype
 from mlsysim.layout.pickles import Inert
 from mlsysim.layout.torch_zip import StoredTensor, TorchArchive
+from mlsysim.specs.dtypes import numpy_dtype
 
 __all__ = ["FLAT", "Group", "State", "StatePart", "state_of"]
 

@@ -104,7 +104,8 @@ class Report:
         return self.ok
 
     def __repr__(self) -> str:
-        head = f"{'ok' if self.ok else 'NOT OK'}: {self.checked or 'layout'}{', payload read' if self.payload else ', payload not read'}"
+        read = "payload of the tensors read" if self.payload else "payload not read"
+        head = f"{'ok' if self.ok else 'NOT OK'}: {self.checked or 'layout'}, {read}"
         return "\n".join([head, *(f"  {each}" for each in self.findings)])
 
 

@@ -9,9 +9,9 @@ from typing import Any
 from attrs import frozen
 
 from mlsysim.errors import InputError, Shown
-from mlsysim.layout.dtypes import bits_of
 from mlsysim.layout.json_text import MOST, below, document, field, items, optional, typed, whole_numbers
 from mlsysim.layout.limits import Limits
+from mlsysim.specs.dtypes import bits_of
 
 __all__ = ["SCHEMA_ID", "SCHEMA_VERSION", "Case", "CaseFragment", "Oracle", "Padding", "Replica", "manifest_digest", "read_case"]
 

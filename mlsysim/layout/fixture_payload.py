@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from mlsysim.errors import InputError
-from mlsysim.layout.dtypes import bits_of
 from mlsysim.layout.findings import Finding
 from mlsysim.layout.fixture import FixturePayload
 from mlsysim.layout.fixture_findings import about, alike, copies, deviants, tied_pairs
 from mlsysim.layout.hashing import Piece, digests
 from mlsysim.layout.layout import CheckpointLayout
 from mlsysim.layout.safetensors_header import elements, mapped, packed
+from mlsysim.specs.dtypes import bits_of
 
 __all__ = ["payload_findings"]
 

@@ -17,7 +17,7 @@ from attrs import field, frozen
 
 from mlsysim.errors import InputError, Shown, nearest
 from mlsysim.fields import INFORMATION, give, take_count
-from mlsysim.layout.dtypes import bits_of
+from mlsysim.specs.dtypes import bits_of
 from mlsysim.units import Quantity
 
 if TYPE_CHECKING:

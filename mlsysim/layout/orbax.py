@@ -14,7 +14,6 @@ import numpy as np
 from attrs import evolve
 
 from mlsysim.errors import InputError, Shown
-from mlsysim.layout.dtypes import bits_of
 from mlsysim.layout.json_text import MOST
 from mlsysim.layout.layout import UNKNOWN, CheckpointLayout, Files, Fragments, TensorInfo
 from mlsysim.layout.limits import Limits, file_size, inside
@@ -22,6 +21,7 @@ from mlsysim.layout.orbax_items import METADATA, PROCESS, SHARDING, Gathering, I
 from mlsysim.layout.orbax_payload import OrbaxPayload
 from mlsysim.layout.orbax_tree import MANIFEST, Budget
 from mlsysim.layout.reading import Reader
+from mlsysim.specs.dtypes import bits_of
 
 __all__ = ["READER"]
 

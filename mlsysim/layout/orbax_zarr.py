@@ -10,11 +10,11 @@ import numpy as np
 from attrs import frozen
 
 from mlsysim.errors import InputError, Shown
-from mlsysim.layout.dtypes import known_dtypes, numpy_dtype
 from mlsysim.layout.json_text import MOST, below, document, field, items, optional, typed, whole_numbers
 from mlsysim.layout.layout import Column
 from mlsysim.layout.limits import Limits
 from mlsysim.layout.orbax_codec import COMPRESSORS, checked, expanded
+from mlsysim.specs.dtypes import known_dtypes, numpy_dtype
 
 __all__ = ["ZarrArray", "chunk_place", "decoded", "filled", "read_zarr"]
 

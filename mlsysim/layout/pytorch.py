@@ -17,13 +17,13 @@ from attrs import frozen
 
 from mlsysim.errors import InputError, Shown
 from mlsysim.layout.dcp_metadata import Document, read_document
-from mlsysim.layout.dtypes import numpy_dtype
 from mlsysim.layout.findings import Finding
 from mlsysim.layout.layout import CheckpointLayout, Column, Files, Fragments, Payload, TensorInfo
 from mlsysim.layout.limits import Limits, file_size, inside, read_capped
 from mlsysim.layout.pickles import label
 from mlsysim.layout.reading import Reader
 from mlsysim.layout.torch_zip import StoredTensor, TorchArchive, read_torch
+from mlsysim.specs.dtypes import numpy_dtype
 
 __all__ = ["READER", "read_folder"]
 

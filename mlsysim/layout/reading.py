@@ -78,5 +78,13 @@ def read_checkpoint(path: str | Path, format: str | None = None, *, limits: Limi
     for reader in readers:
         if reader.matches(place):
             return evolve(reader.read(place, limits or Limits()), path=place)
+    below = (
+        [each.name for each in sorted(place.iterdir()) if each.is_dir() and any(reader.matches(each) for reader in readers)]
+        if place.is_dir()
+        else []
+    )
+    if below:
+        there = Shown("a folder that holds one")
+        raise InputError(f"{path}", "a checkpoint of a known format", there, f"Give the folder below it: {', '.join(below[:5])}.")
     looked = "; ".join(f"{reader.format}: {reader.looks_for}" for reader in readers)
     raise InputError(f"{path}", "a checkpoint of a known format", Shown("no file that tells one"), f"Looked for {looked}.")

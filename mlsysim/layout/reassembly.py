@@ -14,8 +14,8 @@ import numpy as np
 
 from mlsysim.errors import InputError
 from mlsysim.layout.coverage import coverage
-from mlsysim.layout.dtypes import bits_of, numpy_dtype
 from mlsysim.layout.layout import CheckpointLayout, Column, TensorInfo
+from mlsysim.specs.dtypes import bits_of, numpy_dtype
 
 __all__ = ["SAFETENSORS_NAMES", "reassemble", "reassemble_all"]
 

@@ -13,10 +13,10 @@ import numpy as np
 from attrs import frozen
 
 from mlsysim.errors import InputError, Shown, nearest
-from mlsysim.layout.dtypes import bits_of, numpy_dtype
 from mlsysim.layout.json_text import MOST, below, document, typed
 from mlsysim.layout.layout import Column
 from mlsysim.layout.limits import Limits, file_size
+from mlsysim.specs.dtypes import bits_of, numpy_dtype
 
 __all__ = ["AXES", "DTYPES", "Header", "elements", "mapped", "packed", "read_header"]
 

@@ -83,7 +83,7 @@ class StateBytes:
 
         rows = [
             Row("parameters", f"{int(self.parameters.base):,}"),
-            Row("bytes per parameter", f"{float(self.bytes_per_param.base):.6g} byte", self.recipe),
+            Row("bytes per parameter", f"{float(self.bytes_per_param.base):.6g} byte/param", self.recipe),
             Row("checkpoint", shown(self.checkpoint_bytes), "each array once"),
             *(Row(f"  {name}", shown(value)) for name, value in self.bytes_by_component.items()),
         ]

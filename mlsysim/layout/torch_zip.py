@@ -16,9 +16,9 @@ import numpy as np
 from attrs import frozen
 
 from mlsysim.errors import InputError, Shown
-from mlsysim.layout.dtypes import numpy_dtype
 from mlsysim.layout.limits import Limits
 from mlsysim.layout.pickles import Inert, Name, common_name, refused, unpickled
+from mlsysim.specs.dtypes import numpy_dtype
 
 __all__ = ["Member", "Storage", "StoredTensor", "TorchArchive", "dtype_of", "read_torch", "torch_name"]
 

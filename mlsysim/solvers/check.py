@@ -83,7 +83,7 @@ class Check(Record):
 
     def __repr__(self) -> str:
         words = f", advice={self.advice!r}" if self.advice else ""
-        return f"Check({self.name!r}, holds={self.holds}, {self.verdict.comparison}{words})"
+        return f"Check({self.name!r}, holds={self.holds}, {self.verdict().comparison}{words})"
 
     @property
     def advice(self) -> str:
@@ -95,14 +95,18 @@ class Check(Record):
             return f"{failing} of {np.size(self.holds)} situations fail this check; solve one of them alone for advice" if failing else ""
         return ", or ".join(" and ".join(each.words for each in group) for group in self.remedies)
 
-    @property
-    def verdict(self) -> Verdict:
-        """The check as a card shows it."""
+    def verdict(self, *, binary: bool = False) -> Verdict:
+        """The check as a card shows it, in binary units where asked; the advice stays as it can be written down."""
         from mlsysim.report.card import Verdict
 
         if self.holds is None:
-            return Verdict(self.name, None, f"needs {readable(self.value)}", self.advice)
+            return Verdict(self.name, None, f"needs {readable(self.value, binary=binary)}", self.advice)
         sign = ("<" if self.strict else "<=") if np.all(self.holds) else "against"
         if not np.ndim(self.holds) and not self.holds:
             sign = ">=" if self.strict else ">"
-        return Verdict(self.name, bool(np.all(self.holds)), f"{readable(self.value)} {sign} {readable(self.bound)}", self.advice)
+        return Verdict(
+            self.name,
+            bool(np.all(self.holds)),
+            f"{readable(self.value, binary=binary)} {sign} {readable(self.bound, binary=binary)}",
+            self.advice,
+        )

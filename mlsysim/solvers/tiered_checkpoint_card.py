@@ -38,7 +38,10 @@ def card_of(result: TieredCheckpointResult, binary: bool) -> Card:
         rows.append(Row("backlog grows", shown(result.backlog_growth), "until local storage is full"))
         rows.append(Row("if saves wait", shown(result.waiting_cadence), "is the interval that results with one save in flight"))
     return Card(
-        title="Tiered checkpoint", headline=_headline(result), rows=tuple(rows), verdicts=tuple(each.verdict for each in result.checks)
+        title="Tiered checkpoint",
+        headline=_headline(result),
+        rows=tuple(rows),
+        verdicts=tuple(each.verdict(binary=binary) for each in result.checks),
     )
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from mlsysim.layout import CheckpointLayout
-from mlsysim.layout.dtypes import bits_of
 from mlsysim.layout.safetensors_header import packed
+from mlsysim.specs.dtypes import bits_of
 
 
 def check_against_truth(layout: CheckpointLayout, truth: dict[str, Any], *, payload: bool = True) -> None:

@@ -26,8 +26,8 @@ class Scenario:
         """The answer to this situation."""
         raise NotImplementedError
 
-    def about(self) -> tuple[str, ...]:
-        """What the situation is, in lines."""
+    def about(self, *, binary: bool = False) -> tuple[str, ...]:
+        """What the situation is, in lines; in binary units where asked."""
         raise NotImplementedError
 
     def card(self, *, binary: bool = False) -> Card:

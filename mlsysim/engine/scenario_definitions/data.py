@@ -97,11 +97,12 @@ class TieredCheckpointScenario(Scenario):
             kept=self.kept,
         )
 
-    def about(self) -> tuple[str, ...]:
-        """What the situation is, in lines."""
+    def about(self, *, binary: bool = False) -> tuple[str, ...]:
+        """What the situation is, in lines; in binary units where asked."""
+        local, durable = (readable(each, binary=binary) for each in (self.local_bandwidth, self.durable_bandwidth))
         fleet = self.fleet
         return (
             f"{self.workload.name}: {readable(self.workload.parameters)}, {readable(self.bytes_per_param)}",
             f"{fleet.name}: {fleet.count:,} nodes of {fleet.node.accelerators} accelerators",
-            f"local write {readable(self.local_bandwidth)} per node, store {readable(self.durable_bandwidth)}",
+            f"local write {local} per node, store {durable}",
         )

@@ -149,13 +149,14 @@ class LayoutCheckpointScenario(Scenario):
             **largest,
         )
 
-    def about(self) -> tuple[str, ...]:
-        """What the situation is, in lines."""
+    def about(self, *, binary: bool = False) -> tuple[str, ...]:
+        """What the situation is, in lines; in binary units where asked."""
+        local, durable = (readable(each, binary=binary) for each in (self.local_bandwidth, self.durable_bandwidth))
         layout = self.layout
         return (
             f"{layout.format}: {len(layout.tensors):,} tensors in {len(layout.files):,} files",
             f"{'unknown' if layout.ranks is None else f'{layout.ranks:,}'} ranks, {self.ranks_per_node:,} to a node",
-            f"local write {readable(self.local_bandwidth)} per node, store {readable(self.durable_bandwidth)}",
+            f"local write {local} per node, store {durable}",
         )
 
     def card(self, *, binary: bool = False) -> Card:
