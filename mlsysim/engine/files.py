@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+import attrs
 
 from mlsysim.engine import scenario_types
 from mlsysim.engine.scenario_types import Scenario
@@ -13,6 +16,8 @@ from mlsysim.engine.scenarios import Scenarios
 from mlsysim.errors import InputError, Shown, nearest
 
 __all__ = ["changed", "find_scenario", "load_scenario"]
+
+_MOST_BYTES = 4_000_000
 
 
 def load_scenario(path: str | Path) -> Any:
@@ -37,9 +42,19 @@ def load_scenario(path: str | Path) -> Any:
     if file.suffix not in (".toml", ".json"):
         raise InputError(f"{path}", "a .toml or .json file", file.suffix or "no ending", "Name it plan.toml, say.")
     try:
-        text = file.read_bytes().decode("utf-8-sig")
+        mode = file.stat().st_mode
+        # a pipe may never end, and a device never does; a folder is told of when it is opened
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            raise InputError(f"{path}", "a file that can be read", Shown("no regular file"), "Save the scenario as a file.")
+        with file.open("rb") as opened:
+            raw = opened.read(_MOST_BYTES + 1)
+        if len(raw) > _MOST_BYTES:
+            raise InputError(f"{path}", f"at most {_MOST_BYTES:,} byte", Shown("more"), "A scenario file is a page, not a data set.")
+        text = raw.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise InputError(f"{path}", "text in UTF-8", "other bytes", "Save it as UTF-8.") from None
+    except InputError:
+        raise
     except (OSError, ValueError) as error:  # a name with a null byte is a ValueError
         told = getattr(error, "strerror", None) or str(error)
         raise InputError(f"{path}", "a file that can be read", Shown(told), "Check the path.") from None
@@ -94,10 +109,20 @@ def changed(scenario: Scenario, changes: Iterable[str]) -> Any:
         if not equals:
             raise InputError("--set", "a field and a value", change, 'Write --set save_interval="5 min".')
         *steps, last = path.strip().split(".")
-        inner = table
+        inner, kind = table, type(scenario)
         for step in steps:
-            if not isinstance(inner.get(step), dict):
-                raise InputError(f"--set {path.strip()}", "a known field", step, nearest(step, [key for key in inner if key != "scenario"]))
-            inner = inner[step]
-        inner[last] = int(value) if re.fullmatch(r"\s*-?\d{1,18}\s*", value) else value.strip()
+            known = attrs.fields_dict(kind)
+            held = known[step].metadata.get("holds") if step in known else None
+            # what was left out is not in the table: its fields can be set all the same
+            below = inner.setdefault(step, {}) if held is not None else None
+            if not isinstance(below, dict):
+                raise InputError(f"--set {path.strip()}", "a known field", step, nearest(step, known))
+            inner, kind = below, held
+        inner[last] = _number_or_text(value.strip())
     return type(scenario).from_dict(table, "--set")
+
+
+def _number_or_text(value: str) -> int | float | str:
+    if re.fullmatch(r"-?\d{1,18}", value, re.ASCII):
+        return int(value)
+    return float(value) if re.fullmatch(r"-?\d{1,18}\.\d{1,18}", value, re.ASCII) else value

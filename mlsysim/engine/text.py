@@ -27,11 +27,15 @@ T = TypeVar("T")
 # where a file may name a catalog entry instead of describing one
 _BY_NAME: dict[type, Any] = {Workload: catalog.Models, Fleet: catalog.Fleets, Node: catalog.Nodes}
 _LONGEST = 1_000_000
+_MOST_DOTS = 200
 
 
 def read_toml(text: str, source: str) -> dict[str, Any]:
     """The table that a TOML text holds; faults name the source."""
     _refuse_long(text, source)
+    # tomllib takes time with the square of the steps in a key
+    if any(line.count(".") > _MOST_DOTS for line in text.splitlines()):
+        raise InputError(source, f"of lines with at most {_MOST_DOTS} points", Shown("more"), 'Write lines like save_interval = "10 min".')
     import tomllib
 
     try:

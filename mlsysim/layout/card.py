@@ -25,10 +25,9 @@ _ASKED = (
 def card_of(layout: CheckpointLayout, *, binary: bool = False, ranks_per_node: int | None = None) -> Card:
     """Rows of a layout, in binary units where asked; with ``ranks_per_node``, by node as well."""
     rows = [
-        Row("tensors", f"{len(layout.tensors):,}", _counted(len(layout.fragments), "fragment")),
+        _tensors(layout),
         Row("files", f"{len(layout.files):,}", "ranks not recorded" if layout.ranks is None else _counted(layout.ranks, "rank")),
-        Row("each tensor once", readable(layout.logical_bytes, binary=binary)),
-        Row("payload", readable(layout.payload_bytes, binary=binary), f"{layout.replication:.4g} times each tensor once"),
+        *_payload(layout, binary),
         _stored(layout, binary),
     ]
     if layout.metadata_files:
@@ -40,16 +39,34 @@ def card_of(layout: CheckpointLayout, *, binary: bool = False, ranks_per_node: i
     return Card(title="Checkpoint layout", headline=layout.format, rows=tuple(rows), notes=layout.notes)
 
 
+def _tensors(layout: CheckpointLayout) -> Row:
+    if layout.untold:
+        return Row("tensors", "not known", layout.untold)
+    return Row("tensors", f"{len(layout.tensors):,}", _counted(len(layout.fragments), "fragment"))
+
+
+def _payload(layout: CheckpointLayout, binary: bool) -> list[Row]:
+    if layout.untold:
+        return []
+    return [
+        Row("each tensor once", readable(layout.logical_bytes, binary=binary)),
+        Row("payload", readable(layout.payload_bytes, binary=binary), f"{layout.replication:.4g} times each tensor once"),
+    ]
+
+
 def _counted(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _stored(layout: CheckpointLayout, binary: bool) -> Row:
     try:
-        stored, payload = layout.stored_bytes, layout.payload_bytes
+        stored = layout.stored_bytes
+        payload = stored if layout.untold else layout.payload_bytes
     except InputError as error:
         return Row("stored", "not known", f"{error.value}")
-    share = float(stored.base) / float(payload.base) if float(payload.base) else 1.0
+    if layout.untold or not float(payload.base):
+        return Row("stored", readable(stored, binary=binary))
+    share = float(stored.base) / float(payload.base)
     difference = f"{abs(share - 1) * 100:.3g} % {'more' if share >= 1 else 'less'} than payload"
     return Row("stored", readable(stored, binary=binary), f"{share:.3g} times the payload" if share >= 2 else difference)
 
@@ -76,12 +93,14 @@ def _per_node(layout: CheckpointLayout, binary: bool, ranks_per_node: int) -> Ro
 
 
 def _replicas(layout: CheckpointLayout) -> Row:
+    if layout.untold:
+        return Row("replicas", "not known", layout.untold)
     try:
         held = float(layout.held_bytes.base)
     except InputError:
         return Row("replicas", "not known", "one copy is kept; how many ranks held it is not recorded")
     once = float(layout.logical_bytes.base)
-    return Row("replicas", "recorded", f"{held / once if once else 1.0:.4g} times each tensor once was held")
+    return Row("replicas", "recorded", f"all ranks together held {held / once if once else 1.0:.4g} times each tensor once")
 
 
 def layout_fields(layout: CheckpointLayout, ranks_per_node: int | None = None, report: Report | None = None) -> dict[str, Any]:

@@ -184,6 +184,8 @@ class CheckpointLayout:
     payload : Payload or None
     notes : tuple of str
         What a reader should know, in sentences.
+    untold : str
+        What to install to be told the tensors; empty where they are told.
     manifest : str or None
         Digest of the list of fragments, where the format defines one.
     details : dict
@@ -202,6 +204,7 @@ class CheckpointLayout:
     objects: tuple[str, ...] = ()
     payload: Payload | None = None
     notes: tuple[str, ...] = ()
+    untold: str = ""
     manifest: str | None = None
     details: dict[str, Any] = field(factory=dict)
 
@@ -212,6 +215,7 @@ class CheckpointLayout:
 
     @cached_property
     def _logical(self) -> int:
+        self._want_tensors()
         return sum(each.bytes for each in self.tensors)
 
     @property
@@ -221,7 +225,14 @@ class CheckpointLayout:
 
     @property
     def payload_bytes(self) -> Quantity:
-        """Tensor bytes as written, replicas included."""
+        """Tensor bytes as written, replicas included.
+
+        Raises
+        ------
+        InputError
+            If the tensors could not be told.
+        """
+        self._want_tensors()
         return give(float(self.fragments.payload_bytes.sum()), INFORMATION)
 
     @property
@@ -244,6 +255,7 @@ class CheckpointLayout:
         InputError
             If the format does not tell how many ranks held each tensor.
         """
+        self._want_tensors()
         held: dict[str, int] | None = self.details.get("replicas_held")
         if held is not None:
             return give(float(sum(each.bytes * held.get(each.name, 1) for each in self.tensors)), INFORMATION)
@@ -264,8 +276,9 @@ class CheckpointLayout:
         Raises
         ------
         InputError
-            If the format does not tell the rank.
+            If the format does not tell the rank, or the tensors could not be told.
         """
+        self._want_tensors()
         return give(self._by_rank(self.fragments.rank, self.fragments.payload_bytes), INFORMATION)
 
     @property
@@ -386,6 +399,10 @@ class CheckpointLayout:
         """Rows of ``fragments`` that belong to the tensor at a place."""
         order, starts = self._by_tensor
         return order[starts[place] : starts[place + 1]]
+
+    def _want_tensors(self) -> None:
+        if self.untold:
+            raise InputError(f"a {self.format} layout", "read with what tells its tensors", Shown("one read without"), self.untold)
 
     def _sizes(self) -> Column:
         missing = np.flatnonzero(self.data_files.size < 0)

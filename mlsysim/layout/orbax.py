@@ -118,7 +118,7 @@ def _layout(all_: Gathering) -> CheckpointLayout:
     return CheckpointLayout(
         format="orbax_ocdbt" if all_.ocdbt else "orbax_zarr", tensors=tensors, fragments=fragments, data_files=files, ranks=ranks,
         replicas_recorded=not all_.unknown, root=all_.root, metadata_files=metadata, objects=tuple(sorted(set(all_.objects))),
-        payload=payload, notes=_notes(all_), details=_details(all_, fragments, files, ranks),
+        payload=payload, notes=_notes(all_), untold=all_.untold, details=_details(all_, fragments, files, ranks),
     )  # fmt: skip
 
 

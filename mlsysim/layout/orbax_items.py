@@ -62,6 +62,7 @@ class Gathering:
     processes: set[int] = field(factory=set)
     ocdbt: bool = False
     unknown: bool = False
+    untold: str = ""
 
     @property
     def limits(self) -> Limits:
@@ -162,6 +163,7 @@ class Item:
 
     def _without(self) -> None:
         told = "Names, partitions and sizes of files are from the JSON documents; shapes, element types and chunks are not known"
+        self.all.untold = INSTALL
         self.all.notes.append(f"{told} without tensorstore. {INSTALL}")
         self.all.say("unreadable payload", f"chunks were not looked at: tensorstore is not there. {INSTALL}", severity="warning")
 

@@ -26,7 +26,8 @@ def verify(layout: CheckpointLayout, payload: bool, advance: Any = None) -> Repo
         if payload:
             found += layout.payload.payload_findings(layout, advance)
     checked = f"{len(layout.tensors):,} tensors, {len(layout.fragments):,} fragments, {len(layout.files):,} files"
-    return Report(findings=tuple(_shortened(sorted_findings(found))), payload=payload and layout.payload is not None, checked=checked)
+    read = payload and layout.payload is not None and not layout.untold
+    return Report(findings=tuple(_shortened(sorted_findings(found))), payload=read, checked=checked)
 
 
 def _shortened(findings: tuple[Finding, ...]) -> Iterator[Finding]:

@@ -102,14 +102,18 @@ def _refuse_others(keys: Keys, family: str) -> None:
         if key not in keys.read and keys.table.get(key) not in (None, False, 0, [], {}):
             keys.refuse(key, f"left out or null, since it changes the number of parameters in a way not covered for {family}")
     kinds = keys.table.get("layer_types")
-    if isinstance(kinds, list) and not all(kind in _LAYER_TYPES for kind in kinds):
+    if kinds is not None and not (isinstance(kinds, list) and all(isinstance(kind, str) and kind in _LAYER_TYPES for kind in kinds)):
         keys.refuse("layer_types", f"of {', '.join(sorted(_LAYER_TYPES))}, which have the same parameters")
 
 
 def _refuse_heads(table: Mapping[str, Any], place: str, keys: Keys, *, tied: bool) -> None:
     """Architectures whose output layer is not that of a causal language model."""
     names = table.get("architectures") or []
-    for name in names if isinstance(names, list) else [names]:
+    names = names if isinstance(names, list) else [names]
+    for name in names:
+        if not isinstance(name, str):
+            keys.faults.append(InputError(f"{place}: architectures", "a list of names", name, 'Write "architectures": ["LlamaForCausalLM"].'))
+            continue
         other = re.search(r"For(?!CausalLM|ConditionalGeneration)|DoubleHeads", str(name))
         # the bare model has no output layer: the same tensors as a tied one
         bare = str(name).endswith("Model") and not str(name).endswith("LMHeadModel")

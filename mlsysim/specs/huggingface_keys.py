@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -129,17 +130,24 @@ def read_object(path: Path) -> tuple[str, dict[str, Any]]:
     InputError
         If it cannot be read, is long, or is not one JSON object in UTF-8 with each key once and finite numbers.
     """
-    file = path / "config.json" if path.is_dir() else path
-    name = file.name
+    fix = "Give the path of a config.json, or of the folder that holds it."
     try:
-        if file.stat().st_size > _LONGEST:
-            raise InputError(name, f"at most {_LONGEST:,} bytes", Shown(f"{file.stat().st_size:,}"), "A config is a page, not a data set.")
-        text = file.read_bytes().decode("utf-8")
-    except OSError as error:
-        fix = "Give the path of a config.json, or of the folder that holds it."
-        raise InputError(f"{path}", "a file that can be read", Shown(error.strerror or "nothing"), fix) from None
+        file = path / "config.json" if path.is_dir() else path
+        name, found = file.name, file.stat()
+        # a pipe may never end, and a device never does
+        if not stat.S_ISREG(found.st_mode):
+            raise InputError(f"{file}", "a file that can be read", Shown("no regular file"), fix)
+        if found.st_size > _LONGEST:
+            raise InputError(name, f"at most {_LONGEST:,} bytes", Shown(f"{found.st_size:,}"), "A config is a page, not a data set.")
+        with file.open("rb") as opened:
+            text = opened.read(_LONGEST).decode("utf-8")
     except UnicodeDecodeError:
         raise InputError(name, "text in UTF-8", Shown("other bytes"), "Save it as UTF-8.") from None
+    except InputError:
+        raise
+    except (OSError, ValueError) as error:  # a name with a null byte is a ValueError
+        told = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"{path}", "a file that can be read", Shown(told), fix) from None
     return name, _object(text, name)
 
 
@@ -147,8 +155,8 @@ def _object(text: str, name: str) -> dict[str, Any]:
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         table = dict(pairs)
         if len(table) < len(pairs):
-            keys = [key for key, _ in pairs]
-            again = next(key for key in keys if keys.count(key) > 1)
+            seen: set[str] = set()
+            again = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
             raise InputError(f"{name}: {again}", "given once", Shown("the key twice"), "Delete one of the two.")
         return table
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -180,8 +181,10 @@ def test_one_fault(read: Any, old: str, new: str, place: str, told: str) -> None
         (b"a = " + b"9" * 5000, "valid TOML"),
         (b"#" * 1_000_001, "at most 1,000,000 characters"),
         (b'{"scenario": 1}', "valid TOML"),
+        (b".".join([b"a"] * 400_000) + b" = 1", "at most 200 points"),
+        (b"#" * 4_000_001, "at most 4,000,000 byte"),
     ],
-    ids=range(12),
+    ids=range(14),
 )
 def test_no_scenario_file(tmp_path: Path, content: bytes, told: str) -> None:
     """An empty, binary, endless or broken file is an InputError that names the file."""
@@ -236,6 +239,15 @@ def test_no_file(tmp_path: Path, name: str) -> None:
         load_scenario(tmp_path / name)
 
 
+def test_no_regular_file(tmp_path: Path) -> None:
+    """A pipe and a device are refused, and never waited for."""
+    os.mkfifo(tmp_path / "pipe.toml")
+    (tmp_path / "zero.toml").symlink_to("/dev/zero")
+    for name in ("pipe.toml", "zero.toml"):
+        with pytest.raises(InputError, match="no regular file"):
+            load_scenario(tmp_path / name)
+
+
 def test_found_by_name_or_file(tmp_path: Path, file_text: str, case: TieredCheckpointScenario) -> None:
     """What ends like a file is read, anything else is a name."""
     (tmp_path / "plan.toml").write_text(file_text, encoding="utf-8")
@@ -264,6 +276,9 @@ class TestSet:
             ("workload.name=a=b", "workload.name", "a=b"),
             ("fleet=MetaLlama3_16K", "fleet", Fleets.MetaLlama3_16K),
             ("scenario=TieredCheckpointScenario", "save_interval", Q_("10 min")),
+            ("staging.buffers=2", "staging.buffers", 2),
+            ("staging.growth=1.5", "staging.growth", 1.5),
+            ("kept=3", "kept", 3),
         ],
     )
     def test_set(self, case: TieredCheckpointScenario, change: str, path: str, value: object) -> None:
@@ -296,13 +311,18 @@ class TestSet:
             ("save_intervall=5 min", "Did you mean save_interval?"),
             ("fleet.cuont=5", "Did you mean count?"),
             ("flet.count=5", "Did you mean fleet?"),
+            ("stagin.buffers=5", "Did you mean staging?"),
+            ("staging.bufers=5", "Did you mean buffers?"),
+            ("kept.x=5", "a known field"),
+            ("layout=x", "a known field"),
             ("scenario=x", "TieredCheckpointScenario; got 'x'"),
             ("scenario=5", "TieredCheckpointScenario; got 5"),
             ("fleet=5", "a table of fields; got 5"),
             ("fleet=x", "a name in Fleets"),
             ("fleet.count=0", "at least 1; got 0"),
             ("fleet.count=-4", "at least 1; got -4"),
-            ("fleet.count=2.5", "at least 1; got '2.5'"),
+            ("fleet.count=2.5", "at least 1; got 2.5"),
+            ("fleet.count=\uff11\uff12", "at least 1"),
             ("fleet.count=True", "at least 1; got 'True'"),
             ("fleet.count=1e3", "at least 1; got '1e3'"),
             ("fleet.count=", "at least 1; got ''"),

@@ -171,6 +171,17 @@ def test_without_tensorstore_the_documents_are_told() -> None:
 
 
 @pytest.mark.usefixtures("alone")
+def test_without_tensorstore_what_is_not_known_is_said() -> None:
+    """Tensors that could not be told are no tensors of 0 byte: bytes are refused, the card says so, and nothing was read."""
+    layout = read(DATA / TWO / "ckpt")
+    for name in ("logical_bytes", "payload_bytes", "bytes_per_rank", "replication", "imbalance", "held_bytes"):
+        with pytest.raises(InputError, match=r'pip install "mlsysim\[orbax\]"'):
+            getattr(layout, name)
+    assert "tensors            not known" in repr(layout)
+    assert not layout.verify(payload=True).payload
+
+
+@pytest.mark.usefixtures("alone")
 def test_without_tensorstore_plain_arrays_are_whole() -> None:
     """Arrays in a folder each are described by JSON alone; only their elements need the library."""
     layout = read(DATA / "plain_zarr_no_ocdbt" / "ckpt")

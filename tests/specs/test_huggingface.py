@@ -1,6 +1,7 @@
 """Published models by their ``config.json``, each against the count of its published weights."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -211,6 +212,9 @@ def test_file_and_folder_are_read(tmp_path: Path) -> None:
         ({"num_local_experts": 8}, "num_local_experts", "not covered for llama"),
         ({"qk_layernorm": True}, "qk_layernorm", "not covered for llama"),
         ({"layer_types": ["full_attention", "linear_attention"]}, "layer_types", "sliding_attention"),
+        ({"layer_types": [["full_attention"]]}, "layer_types", "sliding_attention"),
+        ({"layer_types": "full_attention"}, "layer_types", "sliding_attention"),
+        ({"architectures": [3]}, "architectures", "a list of names"),
         ({"architectures": ["LlamaForSequenceClassification"]}, "architectures", "causal language model"),
         ({"architectures": ["LlamaModel"]}, "architectures", "tie_word_embeddings"),
         ({"num_attention_heads": 48}, "num_attention_heads", "divisor of hidden"),
@@ -274,6 +278,7 @@ def test_missing_keys_are_told_together() -> None:
         (b'{"hidden_size": ' + b"9" * 5000 + b"}", "valid JSON"),
         (b"\xff\xfe", "UTF-8"),
         (b" " * 4_000_001, "at most 4,000,000 bytes"),
+        (b"{" + b",".join(b'"%d":1' % number for number in range(300_000)) + b',"299999":1}', "299999 must be given once"),
     ],
     ids=lambda value: str(value)[:40],
 )
@@ -284,6 +289,15 @@ def test_bad_file_is_refused(tmp_path: Path, text: bytes, said: str) -> None:
     with pytest.raises(InputError, match=said) as caught:
         shape_from_config(file)
     assert "config.json" == caught.value.place.split(":")[0]
+
+
+@pytest.mark.parametrize("name", ["pipe", "zero", "a\0b", "x" * 5000])
+def test_what_is_no_regular_file_is_refused(tmp_path: Path, name: str) -> None:
+    """A pipe, a device and an impossible name are refused, and never waited for."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "zero").symlink_to("/dev/zero")
+    with pytest.raises(InputError, match="a file that can be read"):
+        shape_from_config(tmp_path / name)
 
 
 def test_missing_file_is_refused(tmp_path: Path) -> None:
