@@ -109,7 +109,8 @@ def changed(scenario: Scenario, changes: Iterable[str]) -> Any:
         if not equals:
             raise InputError("--set", "a field and a value", change, 'Write --set save_interval="5 min".')
         *steps, last = path.strip().split(".")
-        inner, kind = table, type(scenario)
+        inner = table
+        kind: Any = type(scenario)
         for step in steps:
             known = attrs.fields_dict(kind)
             held = known[step].metadata.get("holds") if step in known else None

@@ -14,20 +14,25 @@ import attrs
 import numpy as np
 from attrs import frozen
 
+from mlsysim.errors import InputError, Shown
 from mlsysim.layout.containers import Bare, Container
 from mlsysim.layout.layout import CheckpointLayout, Column, Files, Fragments, TensorInfo
+from mlsysim.layout.limits import Limits
 from mlsysim.layout.writing import written
 from mlsysim.specs.parallel import ParallelPlan, Placed
 from mlsysim.specs.recipe import Adapters, Component, StateRecipe
 from mlsysim.specs.sharding import Flat, Pieces
 from mlsysim.specs.tensor import Tensor
 from mlsysim.specs.transformer import TransformerShape
-from mlsysim.specs.writers import Writers
+from mlsysim.specs.writers import EveryHolder, FullyParallel, ReplicaParallel, Writers
 
 __all__ = ["Array", "Parts", "predict_layout"]
 
 
 WEIGHTS = 3
+_LARGEST = 2**62
+# memory of a part's holder, of a row, and of a row whose writer is chosen one by one, measured and rounded up
+_HOLDER_BYTES, _ROW_BYTES, _TURN_BYTES = 10, 150, 700
 
 
 @frozen(eq=False)
@@ -61,6 +66,7 @@ def predict_layout(
     *,
     container: Container | None = None,
     objects: Sequence[str] = (),
+    limits: Limits | None = None,
 ) -> CheckpointLayout:
     """Who will write which bytes of a checkpoint.
 
@@ -76,6 +82,8 @@ def predict_layout(
         What the format adds to the payload; nothing where left out.
     objects : sequence of str
         What every rank holds besides and is no tensor.
+    limits : Limits, optional
+        ``built_bytes`` caps the memory that the layout may take, by an estimate from above.
 
     Returns
     -------
@@ -86,7 +94,8 @@ def predict_layout(
     ------
     InputError
         If tensor parallelism does not divide an axis that it cuts, a stage would have no layers, experts are there and do not
-        divide over the expert-parallel ranks, or the vocabulary does not divide and is not padded.
+        divide over the expert-parallel ranks, or the vocabulary does not divide and is not padded; or the layout would be too
+        large for its cap, or a component for 63 bits.
 
     Notes
     -----
@@ -106,6 +115,7 @@ def predict_layout(
     [448.0, 448.0, 448.0, 448.0, 448.0, 448.0, 448.0, 64.0]
     """
     arrays = list(_arrays(_placed(tensors, plan), recipe, plan))
+    _refuse_large(arrays, plan, (limits or Limits()).built_bytes)
     parts = [_parts(each, plan) for each in arrays]
     copies = {each.placed.tensor.name: part.holders.shape[1] for each, part in zip(arrays, parts, strict=True)}
     rows = written(parts, arrays, plan, len(objects))
@@ -168,6 +178,34 @@ def _flattened(kept: list[Array], component: Component, plan: ParallelPlan) -> I
         name = f"{component.prefix}{stage}{component.suffix}"
         tensor = Tensor(name=name, shape=(length * plan.tensor,), dtype=component.dtype)
         yield Array(Placed(tensor=tensor, stage=stage, tensor_axis=0), True, component.writers)
+
+
+def _refuse_large(arrays: list[Array], plan: ParallelPlan, most: int) -> None:
+    """Refuse what would take more memory than the cap, or numbers of more than 63 bits, before anything of it is built."""
+    tensors = [each.placed.tensor for each in arrays]
+    copied = sum(max(each.bytes, each.elements, *each.shape, 0) for each in tensors) * plan.ranks
+    if copied >= _LARGEST:
+        got = Shown(f"{copied:,} byte")
+        raise InputError("predict_layout.tensors", "of less than 2^62 byte on all ranks together", got, "Write a smaller model or plan.")
+    spent = sum(_memory(each, plan) for each in arrays)
+    if spent > most:
+        fix = "Write a smaller plan, or raise the cap with limits=Limits(built_bytes=...)."
+        raise InputError("predict_layout.plan", f"of a layout of at most {most:,} byte of memory", Shown(f"about {spent:,}"), fix)
+
+
+def _memory(array: Array, plan: ParallelPlan) -> int:
+    """Memory that an array's holders and rows take, by an estimate from above."""
+    placed, shape = array.placed, array.placed.tensor.shape
+    ways = plan.tensor if placed.tensor_axis is not None else 1
+    shards = _shards_of(placed, plan) if array.sharded else 1
+    held = plan.replicas // (plan.expert_ways if placed.expert is not None else 1) * plan.tensor
+    held *= plan.pipeline if placed.everywhere else 1
+    # the first axis is cut to ceil(n / d), so that a part may be left empty
+    first = -(-shape[0] // (ways if placed.tensor_axis == 0 else 1)) if shape else 1
+    parts = ways * (-(-first // max(-(-first // shards), 1)))
+    writers = array.writers or plan.writers
+    rows = max(held, parts) if isinstance(writers, (EveryHolder, ReplicaParallel)) else parts
+    return _HOLDER_BYTES * held + (_TURN_BYTES if isinstance(writers, FullyParallel) else _ROW_BYTES) * rows
 
 
 def _parts(array: Array, plan: ParallelPlan) -> Parts:

@@ -112,7 +112,8 @@ def _refuse_heads(table: Mapping[str, Any], place: str, keys: Keys, *, tied: boo
     names = names if isinstance(names, list) else [names]
     for name in names:
         if not isinstance(name, str):
-            keys.faults.append(InputError(f"{place}: architectures", "a list of names", name, 'Write "architectures": ["LlamaForCausalLM"].'))
+            fix = 'Write "architectures": ["LlamaForCausalLM"].'
+            keys.faults.append(InputError(f"{place}: architectures", "a list of names", name, fix))
             continue
         other = re.search(r"For(?!CausalLM|ConditionalGeneration)|DoubleHeads", str(name))
         # the bare model has no output layer: the same tensors as a tied one

@@ -18,6 +18,11 @@ __all__ = ["TransformerShape"]
 
 Shapes: TypeAlias = Iterator[tuple[str, tuple[int, ...]]]
 
+# beyond any model, and counted in seconds
+_MOST_TENSORS = 500_000
+# tensors of a layer besides its experts, rather too many
+_MOST_BESIDES = 40
+
 
 @frozen(kw_only=True)
 class TransformerShape:
@@ -57,8 +62,9 @@ class TransformerShape:
     Raises
     ------
     InputError
-        If a size is no count, hidden is no multiple of heads where head_size is left out, heads is no multiple of kv_heads, or
-        latent attention is given a kv_heads, head_size or query_key_norms, which it has no use for.
+        If a size is no count, hidden is no multiple of heads where head_size is left out, heads is no multiple of kv_heads,
+        latent attention is given a kv_heads, head_size or query_key_norms, which it has no use for, or layers and experts make more
+        than half a million tensors.
 
     Notes
     -----
@@ -118,6 +124,10 @@ class TransformerShape:
         if self.heads % self.key_value_heads:
             fix = f"Write kv_heads={math.gcd(self.heads, self.key_value_heads)}, say."
             raise InputError("TransformerShape.kv_heads", f"a divisor of heads, {self.heads}", self.kv_heads, fix)
+        experts = 0 if self.experts is None else self.experts.number * (2 + self.gated) * (1 + self.feed_forward_biases)
+        if self.layers * (_MOST_BESIDES + experts) > _MOST_TENSORS:
+            fix = "Write the layers, and the experts of one, as the model has them."
+            raise InputError("TransformerShape.layers", f"few enough for {_MOST_TENSORS:,} tensors in all", self.layers, fix)
 
     @property
     def key_value_heads(self) -> int:

@@ -629,6 +629,7 @@ def test_a_mutated_data_file_is_verified(folder: Path, data: bytes) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @settings(max_examples=LONG_RUN, deadline=None, suppress_health_check=list(HealthCheck), database=None)
 @given(data=st.sampled_from((METADATA_BYTES, *OTHERS)).flatmap(lambda sample: mutated(sample, OTHERS)))
 def test_many_mutated_metadata_are_refused_or_verified(folder: Path, data: bytes) -> None:
@@ -637,6 +638,7 @@ def test_many_mutated_metadata_are_refused_or_verified(folder: Path, data: bytes
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @settings(max_examples=LONG_RUN // 10, deadline=None, suppress_health_check=list(HealthCheck), database=None)
 @given(data=mutated(DATA_BYTES))
 def test_many_mutated_data_files_are_verified(folder: Path, data: bytes) -> None:

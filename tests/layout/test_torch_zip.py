@@ -212,6 +212,7 @@ def test_a_mutated_archive_is_read_or_refused(folder: Path, data: bytes) -> None
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @settings(max_examples=LONG_RUN, deadline=None, suppress_health_check=list(HealthCheck), database=None)
 @given(data=st.sampled_from(SAMPLES).flatmap(lambda sample: mutated(sample, SAMPLES)))
 def test_many_mutated_archives_are_read_or_refused(folder: Path, data: bytes) -> None:
