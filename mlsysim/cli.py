@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -41,6 +42,14 @@ app = App(
     help_format="plaintext",
     result_action="return_value",
 )
+
+
+def _whole(_: Any, tokens: Sequence[Any]) -> int:
+    """A whole number as it is written; cyclopts itself would take 2.6 as 3."""
+    text = tokens[0].value
+    if not re.fullmatch(r"-?[0-9]{1,18}", text):
+        raise InputError(tokens[0].keyword or "the number", "a whole number", text, "Write 8, say.")
+    return int(text)
 
 
 @app.command
@@ -96,7 +105,7 @@ def layout(
     path: str,
     /,
     *,
-    ranks_per_node: int | None = None,
+    ranks_per_node: Annotated[int | None, Parameter(converter=_whole)] = None,
     verify: Annotated[bool, Parameter(negative=())] = False,
     format: str | None = None,  # noqa: A002
     json: Annotated[bool, Parameter(negative=())] = False,
@@ -145,9 +154,9 @@ def bytes_(
     config: str,
     recipe: str,
     plan: str | None = None,
-    lora_rank: int | None = None,
+    lora_rank: Annotated[int | None, Parameter(converter=_whole)] = None,
     lora_base: str | None = None,
-    ranks_per_node: int = 8,
+    ranks_per_node: Annotated[int, Parameter(converter=_whole)] = 8,
     json: Annotated[bool, Parameter(negative=())] = False,
     binary: Annotated[bool, Parameter(negative=())] = False,
 ) -> int:
@@ -181,6 +190,7 @@ def bytes_(
     from mlsysim.specs.huggingface import shape_from_config
     from mlsysim.specs.plan_text import plan_from_text
 
+    take_count(ranks_per_node, "--ranks-per-node")
     found = state_bytes(shape_from_config(config), _recipe(recipe, lora_rank, lora_base), None if plan is None else plan_from_text(plan))
     if json:
         _print_json(jsonable(found))
@@ -280,7 +290,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except InputError as error:
         print(f"mlsysim: {error}", file=sys.stderr)
     except CycloptsError as error:
-        print(f"mlsysim: {' '.join(str(error).split())} See mlsysim --help.", file=sys.stderr)
+        told = f"{error.__cause__}" if isinstance(error.__cause__, InputError) else f"{' '.join(str(error).split())} See mlsysim --help."
+        print(f"mlsysim: {told}", file=sys.stderr)
     except BrokenPipeError:
         sys.stderr.close()
         return FEASIBLE

@@ -19,7 +19,7 @@ from mlsysim.units import Magnitude, Quantity, adopt, is_ours, parse, parse_unit
 
 __all__ = [
     "BANDWIDTH", "BYTES_PER_PARAM", "INFORMATION", "KINDS", "PARAMETERS", "RATE", "RATIO", "TIME", "Kind",
-    "choice", "count", "flag", "give", "give_ratio", "kind_of", "locked", "quantity", "ratio", "take", "take_count", "text", "valid",
+    "choice", "count", "flag", "give", "give_ratio", "kind_of", "locked", "part", "quantity", "ratio", "take", "take_count", "text", "valid",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -27,6 +27,7 @@ T = TypeVar("T")
 # beyond any machine, and far enough from the ends of a float that no law overflows
 _LEAST, _MOST = 1e-60, 1e60
 _MOST_COUNT = 10**15
+_LONGEST_PART = 1000
 
 
 @frozen
@@ -210,7 +211,9 @@ def count(*, optional: bool = False, default: int | None = None) -> Any:
     def convert(value: object, owner: object, attribute: attrs.Attribute[Any]) -> int | None:
         if value is None and optional:
             return None
-        return int(take_count(value, f"{type(owner).__name__}.{attribute.name}"))
+        # an array here is no number at all: a specification is one thing
+        number = repr(value) if isinstance(value, np.ndarray) and value.ndim else value
+        return int(take_count(number, f"{type(owner).__name__}.{attribute.name}"))
 
     return _field(convert, optional, default)
 
@@ -239,7 +242,7 @@ def text() -> Any:
     return _field(convert, False)
 
 
-def choice(kind: type[T], *, example: str, optional: bool = False) -> Any:
+def choice(kind: type[T], *, example: str, optional: bool = False, default: T | None = None) -> Any:
     """An attrs field that holds an object of one class, or nothing where that is allowed."""
 
     def convert(value: object, owner: object, attribute: attrs.Attribute[Any]) -> T | None:
@@ -250,7 +253,19 @@ def choice(kind: type[T], *, example: str, optional: bool = False) -> Any:
             raise InputError(place, f"a {kind.__name__}", value, f"Write {attribute.name}={example}.")
         return value
 
-    return _field(convert, optional, holds=kind)
+    return _field(convert, optional, default, holds=kind)
+
+
+def part(default: str = "") -> Any:
+    """An attrs field that holds a part of a name, empty too."""
+
+    def convert(value: object, owner: object, attribute: attrs.Attribute[Any]) -> str:
+        if not isinstance(value, str) or len(value) > _LONGEST_PART:
+            place = f"{type(owner).__name__}.{attribute.name}"
+            raise InputError(place, f"text of at most {_LONGEST_PART:,} characters", value, f'Write {attribute.name}="optimizer.", say.')
+        return value
+
+    return _field(convert, False, default)
 
 
 def ratio(*, least: float, most: float, default: float) -> Any:

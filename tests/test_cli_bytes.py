@@ -68,6 +68,10 @@ def test_the_card_names_the_stage(config: str, capsys: pytest.CaptureFixture[str
         (["--recipe", "mixed-adam", "--plan", "ep=2,dp=2"], "without experts"),
         (["--recipe", "mixed-adam", "--plan", "writers=nobody"], "one of balanced"),
         (["--recipe", "mixed-adam", "--lora-base", "bfloat16"], "--lora-rank"),
+        (["--recipe", "mixed-adam", "--lora-rank", "1.5"], "--lora-rank must be a whole number"),
+        (["--recipe", "mixed-adam", "--ranks-per-node", "7.6", "--plan", "dp=8"], "--ranks-per-node must be a whole number"),
+        (["--recipe", "mixed-adam", "--ranks-per-node", "0"], "at least 1"),
+        (["--recipe", "mixed-adam", "--plan", "dp=999999999"], "byte of memory"),
     ],
 )
 def test_bad_input_is_one_line(config: str, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str) -> None:

@@ -45,6 +45,21 @@ def flipped(tmp_path: Path) -> Path:
     return tmp_path / "step_10"
 
 
+@pytest.mark.parametrize("count", ["2.6", "0x8", "1e1", "two", "0", "-2"])
+def test_a_count_is_a_whole_number(run: Run, count: str) -> None:
+    """What is no whole number is refused, never rounded."""
+    code, out, err = run("layout", UNEVEN, f"--ranks-per-node={count}")
+    assert (2, "", 1) == (code, out, len(err.splitlines()))
+    assert err.startswith("mlsysim: --ranks-per-node must be a whole number")
+
+
+def test_an_impossible_path(run: Run) -> None:
+    """A name that no file can have is bad input, on one line."""
+    code, out, err = run("layout", "x" * 5000)
+    assert (2, "") == (code, out)
+    assert "File name too long" in err
+
+
 class TestCard:
     """For a person."""
 

@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 from attrs import frozen
 
 from mlsysim.errors import InputError, Shown
+from mlsysim.fields import count
 
 __all__ = ["Limits", "file_size", "inside", "read_capped"]
 
@@ -38,14 +39,14 @@ class Limits:
         Deepest nesting of a document or pickle, 100.
     """
 
-    metadata_bytes: int = GIB
-    built_bytes: int = 4 * GIB
-    json_bytes: int = GIB // 4
-    header_bytes: int = 100_000_000
-    members: int = 1_000_000
-    fragments: int = 64_000_000
-    files: int = 1_000_000
-    depth: int = 100
+    metadata_bytes: int = count(default=GIB)
+    built_bytes: int = count(default=4 * GIB)
+    json_bytes: int = count(default=GIB // 4)
+    header_bytes: int = count(default=100_000_000)
+    members: int = count(default=1_000_000)
+    fragments: int = count(default=64_000_000)
+    files: int = count(default=1_000_000)
+    depth: int = count(default=100)
 
 
 def inside(root: Path, name: str, place: str) -> Path:

@@ -127,7 +127,11 @@ def _placed(tensors: TransformerShape | Iterable[Tensor | Placed], plan: Paralle
         from mlsysim.specs.placement import placed_tensors
 
         return list(placed_tensors(tensors, plan))
-    return [each if isinstance(each, Placed) else Placed(tensor=each) for each in tensors]
+    placed = [each if isinstance(each, Placed) else Placed(tensor=each) for each in tensors]
+    for each in placed:
+        if each.stage >= plan.pipeline:
+            raise InputError("Placed.stage", f"a stage of the plan, below {plan.pipeline}", each.stage, "Write a longer pipeline.")
+    return placed
 
 
 def _arrays(placed: list[Placed], recipe: StateRecipe, plan: ParallelPlan) -> Iterator[Array]:
@@ -146,6 +150,9 @@ def _arrays(placed: list[Placed], recipe: StateRecipe, plan: ParallelPlan) -> It
                 yield from _flattened([array for each in kept for array in each[place]], component, plan)
         else:
             yield from (array for each in kept for arrays in each for array in arrays)
+            if plan.zero and isinstance(plan.sharding, Flat):
+                for place, component in enumerate(components):
+                    yield from _padding([array.placed for each in kept for array in each[place]], component, plan)
 
 
 def _adapters(placed: Placed, adapters: Adapters) -> Iterator[Placed]:
@@ -164,6 +171,22 @@ def _kept(placed: Placed, component: Component, shards: bool) -> Iterator[Array]
         yield Array(one, shards and placed.sharded and bool(array.shape), component.writers)
 
 
+def _padding(placed: list[Placed], component: Component, plan: ParallelPlan) -> Iterator[Array]:
+    """What pads the flat buffer that whole weights are views of, and is stored with them."""
+    for stage in sorted({each.stage for each in placed if each.sharded}):
+        here = [each for each in placed if each.sharded and each.stage == stage]
+        size = sum(each.tensor.elements // (plan.tensor if each.tensor_axis is not None else 1) for each in here)
+        pad = _aligned(size, plan.sharding, plan) - size
+        if pad:
+            tensor = Tensor(name=f"{component.prefix}padding.{stage}{component.suffix}", shape=(pad * plan.tensor,), dtype=component.dtype)
+            yield Array(Placed(tensor=tensor, stage=stage, tensor_axis=0), False, component.writers)
+
+
+def _aligned(size: int, sharding: Any, plan: ParallelPlan) -> int:
+    unit = sharding.alignment * plan.shards
+    return int(-(-size // unit) * unit)
+
+
 def _flattened(kept: list[Array], component: Component, plan: ParallelPlan) -> Iterator[Array]:
     """One flat array for each stage in the place of a component's arrays, padded as the sharding says."""
     yield from (each for each in kept if not each.sharded)
@@ -171,8 +194,7 @@ def _flattened(kept: list[Array], component: Component, plan: ParallelPlan) -> I
         here = [each.placed for each in kept if each.sharded and each.placed.stage == stage]
         sizes = [each.tensor.elements // (plan.tensor if each.tensor_axis is not None else 1) for each in here]
         if isinstance(plan.sharding, Flat):
-            unit = plan.sharding.alignment * plan.shards
-            length = -(-sum(sizes) // unit) * unit
+            length = _aligned(sum(sizes), plan.sharding, plan)
         else:
             length = sum(-(-size // plan.shards) for size in sizes) * plan.shards
         name = f"{component.prefix}{stage}{component.suffix}"
@@ -182,30 +204,26 @@ def _flattened(kept: list[Array], component: Component, plan: ParallelPlan) -> I
 
 def _refuse_large(arrays: list[Array], plan: ParallelPlan, most: int) -> None:
     """Refuse what would take more memory than the cap, or numbers of more than 63 bits, before anything of it is built."""
-    tensors = [each.placed.tensor for each in arrays]
-    copied = sum(max(each.bytes, each.elements, *each.shape, 0) for each in tensors) * plan.ranks
-    if copied >= _LARGEST:
-        got = Shown(f"{copied:,} byte")
-        raise InputError("predict_layout.tensors", "of less than 2^62 byte on all ranks together", got, "Write a smaller model or plan.")
-    spent = sum(_memory(each, plan) for each in arrays)
+    copied, spent = 0, 0
+    for each in arrays:
+        tensor, writers = each.placed.tensor, each.writers or plan.writers
+        ways = plan.tensor if each.placed.tensor_axis is not None else 1
+        shards = _shards_of(each.placed, plan) if each.sharded else 1
+        held = plan.replicas // (plan.expert_ways if each.placed.expert is not None else 1) * plan.tensor
+        held *= plan.pipeline if each.placed.everywhere else 1
+        copied += max(tensor.bytes, tensor.elements, *tensor.shape, 0) * max(held // (ways * shards), 1)
+        # the first axis is cut to ceil(n / d), so that a part may be left empty
+        first = -(-tensor.shape[0] // (ways if each.placed.tensor_axis == 0 else 1)) if tensor.shape else 1
+        rows = ways * (-(-first // max(-(-first // shards), 1)))
+        if isinstance(writers, (EveryHolder, ReplicaParallel)):
+            rows = max(held, rows)
+        spent += _HOLDER_BYTES * held + (_TURN_BYTES if isinstance(writers, FullyParallel) else _ROW_BYTES) * rows
     if spent > most:
         fix = "Write a smaller plan, or raise the cap with limits=Limits(built_bytes=...)."
         raise InputError("predict_layout.plan", f"of a layout of at most {most:,} byte of memory", Shown(f"about {spent:,}"), fix)
-
-
-def _memory(array: Array, plan: ParallelPlan) -> int:
-    """Memory that an array's holders and rows take, by an estimate from above."""
-    placed, shape = array.placed, array.placed.tensor.shape
-    ways = plan.tensor if placed.tensor_axis is not None else 1
-    shards = _shards_of(placed, plan) if array.sharded else 1
-    held = plan.replicas // (plan.expert_ways if placed.expert is not None else 1) * plan.tensor
-    held *= plan.pipeline if placed.everywhere else 1
-    # the first axis is cut to ceil(n / d), so that a part may be left empty
-    first = -(-shape[0] // (ways if placed.tensor_axis == 0 else 1)) if shape else 1
-    parts = ways * (-(-first // max(-(-first // shards), 1)))
-    writers = array.writers or plan.writers
-    rows = max(held, parts) if isinstance(writers, (EveryHolder, ReplicaParallel)) else parts
-    return _HOLDER_BYTES * held + (_TURN_BYTES if isinstance(writers, FullyParallel) else _ROW_BYTES) * rows
+    if copied >= _LARGEST:
+        got = Shown(f"{copied:,} byte")
+        raise InputError("predict_layout.tensors", "of less than 2^62 byte on all ranks together", got, "Write a smaller model or plan.")
 
 
 def _parts(array: Array, plan: ParallelPlan) -> Parts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 
 from attrs import evolve, frozen
@@ -12,6 +13,9 @@ from mlsysim.layout.layout import CheckpointLayout
 from mlsysim.layout.limits import Limits
 
 __all__ = ["Reader", "read_checkpoint"]
+
+# entries of a folder that are looked into for a checkpoint below it
+_MOST_BELOW = 1000
 
 
 @frozen(kw_only=True)
@@ -66,23 +70,29 @@ def read_checkpoint(path: str | Path, format: str | None = None, *, limits: Limi
     InputError
         If the format is unknown (it lists what was looked for), or a file is damaged, hostile or over a cap.
     """
-    readers = _readers()
     place = Path(path)
-    if not place.exists():
+    try:
+        return _read(place, format, limits or Limits())
+    except OSError as error:
+        # a name that is too long, a folder that may not be looked into, a disk that fails
+        told = Shown(error.strerror or "an error")
+        raise InputError(f"{path}", "a folder or file that can be read", told, "Check the path and its permissions.") from None
+
+
+def _read(path: Path, format: str | None, limits: Limits) -> CheckpointLayout:  # noqa: A002
+    readers = _readers()
+    if not path.exists():
         raise InputError(f"{path}", "a folder or file that exists", Shown("nothing there"), "Check the path.")
     if format is not None:
         known = {reader.format: reader for reader in readers}
         if format not in known:
             raise InputError("format", "the name of a known format", format, nearest(format, known))
-        return evolve(known[format].read(place, limits or Limits()), path=place)
+        return evolve(known[format].read(path, limits), path=path)
     for reader in readers:
-        if reader.matches(place):
-            return evolve(reader.read(place, limits or Limits()), path=place)
-    below = (
-        [each.name for each in sorted(place.iterdir()) if each.is_dir() and any(reader.matches(each) for reader in readers)]
-        if place.is_dir()
-        else []
-    )
+        if reader.matches(path):
+            return evolve(reader.read(path, limits), path=path)
+    inner = sorted(islice(path.iterdir(), _MOST_BELOW)) if path.is_dir() else []
+    below = [each.name for each in inner if each.is_dir() and any(reader.matches(each) for reader in readers)]
     if below:
         there = Shown("a folder that holds one")
         raise InputError(f"{path}", "a checkpoint of a known format", there, f"Give the folder below it: {', '.join(below[:5])}.")

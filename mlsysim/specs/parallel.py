@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import attrs
 from attrs import field, frozen
 
 from mlsysim.errors import InputError
-from mlsysim.fields import count, take_count
+from mlsysim.fields import choice, count, take_count
 from mlsysim.specs.sharding import Rows, Sharding
 from mlsysim.specs.tensor import Tensor
 from mlsysim.specs.writers import Balanced, Writers
 
 __all__ = ["ParallelPlan", "Placed"]
+
+_MOST = 2**31
 
 
 @frozen(kw_only=True)
@@ -44,14 +45,25 @@ class Placed:
     trained: bool = True
 
     def __attrs_post_init__(self) -> None:
-        axes = len(self.tensor.shape)
-        axis = self.tensor_axis
-        if axis is not None and (isinstance(axis, bool) or axis not in range(axes)):
+        if not isinstance(self.tensor, Tensor):
+            raise InputError("Placed.tensor", "a Tensor", self.tensor, 'Write tensor=Tensor(name="w", shape=(4, 4), dtype="float32").')
+        for name in ("sharded", "everywhere", "trained"):
+            if not isinstance(getattr(self, name), bool):
+                raise InputError(f"Placed.{name}", "True or False", getattr(self, name), f"Write {name}=True.")
+        for name, given in (("stage", self.stage), ("expert", 0 if self.expert is None else self.expert)):
+            if type(given) is not int or not 0 <= given < _MOST:
+                raise InputError(f"Placed.{name}", "a whole number of at least 0", given, f"Write {name}=0, say.")
+        axes, axis = len(self.tensor.shape), self.tensor_axis
+        if axis is not None and (type(axis) is not int or not 0 <= axis < axes):
             raise InputError("Placed.tensor_axis", f"an axis of {self.tensor.name}, below {axes}", axis, "Leave it out for no cut.")
 
 
 def _layers(value: object) -> tuple[int, ...] | None:
-    return None if value is None else tuple(take_count(each, "ParallelPlan.stage_layers") for each in value)  # type: ignore[attr-defined]
+    if value is None:
+        return None
+    if not isinstance(value, (tuple, list)):
+        raise InputError("ParallelPlan.stage_layers", "a tuple of layers of each stage", value, "Write stage_layers=(4, 4, 3), say.")
+    return tuple(take_count(each, "ParallelPlan.stage_layers") for each in value)
 
 
 @frozen(kw_only=True)
@@ -98,19 +110,19 @@ class ParallelPlan:
     context: int = count(default=1)
     expert: int | None = count(optional=True)
     zero: int = field(default=0)
-    shard_group: int | None = field(default=None)
+    shard_group: int | None = count(optional=True)
     stage_layers: tuple[int, ...] | None = field(default=None, converter=_layers)
     vocabulary_multiple: int = count(default=1)
     devices_per_process: int = count(default=1)
-    sharding: Sharding = field(factory=Rows, validator=attrs.validators.instance_of(Sharding))
-    writers: Writers = field(factory=Balanced, validator=attrs.validators.instance_of(Writers))
+    sharding: Sharding = choice(Sharding, example="Rows()", default=Rows())
+    writers: Writers = choice(Writers, example="Balanced()", default=Balanced())
 
     def __attrs_post_init__(self) -> None:
-        if isinstance(self.zero, bool) or self.zero not in (0, 1, 2, 3):
+        if type(self.zero) is not int or not 0 <= self.zero <= 3:
             raise InputError("ParallelPlan.zero", "a ZeRO stage from 0 to 3", self.zero, "Write zero=1, or zero=3 for FSDP.")
         for name in ("shard_group", "expert"):
             value = getattr(self, name)
-            if value is not None and self.data * self.context % take_count(value, f"ParallelPlan.{name}"):
+            if value is not None and self.data * self.context % value:
                 whole = self.data * self.context
                 raise InputError(f"ParallelPlan.{name}", f"a divisor of data x context, {whole}", value, f"Write {name}={whole}, say.")
         if self.ranks % self.devices_per_process:

@@ -13,7 +13,7 @@ import attrs
 from attrs import field, frozen
 
 from mlsysim.errors import InputError, nearest
-from mlsysim.fields import BYTES_PER_PARAM, count, give, text
+from mlsysim.fields import BYTES_PER_PARAM, choice, count, give, part, text
 from mlsysim.specs.dtypes import known_dtypes
 from mlsysim.specs.tensor import Tensor
 from mlsysim.specs.writers import Writers
@@ -22,16 +22,19 @@ from mlsysim.units import Quantity
 __all__ = ["Adapters", "Blockwise", "Component", "Every", "Factored", "Matrices", "Others", "Rule", "Scalar", "StateRecipe"]
 
 
-def _dtype() -> Any:
+def _dtype(*, optional: bool = False) -> Any:
     """An attrs field that holds an element type by name."""
 
-    def convert(value: object, owner: object, attribute: attrs.Attribute[Any]) -> str:
-        if value not in known_dtypes():
+    def convert(value: object, owner: object, attribute: attrs.Attribute[Any]) -> str | None:
+        if value is None and optional:
+            return None
+        if not isinstance(value, str) or value not in known_dtypes():
             place = f"{type(owner).__name__}.{attribute.name}"
             raise InputError(place, "a known element type", value, nearest(value, known_dtypes()))
         return str(value)
 
-    return field(converter=attrs.Converter(convert, takes_self=True, takes_field=True))
+    converter = attrs.Converter(convert, takes_self=True, takes_field=True)
+    return field(converter=converter, default=None) if optional else field(converter=converter)
 
 
 class Rule:
@@ -82,7 +85,7 @@ class Scalar(Rule):
 class Factored(Rule):
     """A row and a column of sums for a matrix whose last two axes reach ``least``; every element elsewhere."""
 
-    least: int = 128
+    least: int = count(default=128)
 
     def kept(self, tensor: Tensor, dtype: str) -> Iterator[Tensor]:  # noqa: D102
         if len(tensor.shape) < 2 or min(tensor.shape[-2:]) < self.least:
@@ -96,8 +99,8 @@ class Factored(Rule):
 class Blockwise(Rule):
     """A byte for each element and one fp32 scale for each block; tensors under ``least`` elements stay fp32."""
 
-    block: int = 256
-    least: int = 4096
+    block: int = count(default=256)
+    least: int = count(default=4096)
 
     def kept(self, tensor: Tensor, dtype: str) -> Iterator[Tensor]:  # noqa: D102
         if tensor.elements < self.least:
@@ -134,11 +137,18 @@ class Component:
 
     name: str = text()
     dtype: str = _dtype()
-    rule: Rule = field(factory=Every, validator=attrs.validators.instance_of(Rule))
+    rule: Rule = choice(Rule, example="Every()", default=Every())
     sharded_from: int = count(default=1)
-    writers: Writers | None = None
-    prefix: str = ""
-    suffix: str = ""
+    writers: Writers | None = choice(Writers, example="LowestRank()", optional=True)
+    prefix: str = part()
+    suffix: str = part()
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    # a text alone would be taken for its letters
+    if not isinstance(value, (tuple, list)) or not all(isinstance(each, str) and each for each in value):
+        raise InputError("Adapters.on", "parts of names", value, 'Write on=("query", "value"), say.')
+    return tuple(value)
 
 
 @frozen(kw_only=True)
@@ -156,8 +166,8 @@ class Adapters:
     """
 
     rank: int = count()
-    on: tuple[str, ...] = field(default=(), converter=tuple)
-    base: str | None = None
+    on: tuple[str, ...] = field(default=(), converter=_names)
+    base: str | None = _dtype(optional=True)
 
     def pair(self, tensor: Tensor) -> tuple[Tensor, ...]:
         """The two matrices that are trained in the place of one; none where it gets no adapter."""
@@ -175,7 +185,10 @@ class Adapters:
         return None if self.base is None else Component(name="frozen base", dtype=self.base, sharded_from=3)
 
 
-def _components(value: Iterable[Component]) -> tuple[Component, ...]:
+def _components(value: Any) -> tuple[Component, ...]:
+    if not isinstance(value, (tuple, list)) or not all(isinstance(each, Component) for each in value):
+        fix = 'Write components=(Component(name="weights", dtype="bfloat16"), ...).'
+        raise InputError("StateRecipe.components", "a tuple of Component", value, fix)
     return tuple(value)
 
 
@@ -207,7 +220,7 @@ class StateRecipe:
 
     name: str = text()
     components: tuple[Component, ...] = field(converter=_components)
-    adapters: Adapters | None = None
+    adapters: Adapters | None = choice(Adapters, example="Adapters(rank=16)", optional=True)
 
     def __attrs_post_init__(self) -> None:
         names = [each.name for each in self.components]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from attrs import frozen
 
+from mlsysim.fields import count
+
 __all__ = ["Flat", "Pieces", "Rows", "Sharding"]
 
 
@@ -28,7 +30,7 @@ class Flat(Sharding):
         The whole is padded to a multiple of this times the number of parts.
     """
 
-    alignment: int = 2
+    alignment: int = count(default=2)
 
 
 @frozen(kw_only=True)

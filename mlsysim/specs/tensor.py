@@ -8,6 +8,7 @@ from typing import Any
 from attrs import field, frozen
 
 from mlsysim.errors import InputError, nearest
+from mlsysim.fields import part
 from mlsysim.specs.dtypes import bits_of, known_dtypes
 
 __all__ = ["Tensor"]
@@ -20,7 +21,7 @@ def _shape(value: Any) -> tuple[int, ...]:
 
 
 def _dtype(value: Any) -> str:
-    if value not in known_dtypes():
+    if not isinstance(value, str) or value not in known_dtypes():
         raise InputError("Tensor.dtype", "a known element type", value, nearest(value, known_dtypes()))
     return str(value)
 
@@ -46,7 +47,7 @@ class Tensor:
     33554432
     """
 
-    name: str
+    name: str = part()
     shape: tuple[int, ...] = field(converter=_shape)
     dtype: str = field(converter=_dtype)
 

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlsysim import InputError
+from mlsysim import InputError, read_checkpoint
 from mlsysim.layout.containers import Distcp
+from mlsysim.layout.limits import Limits
 from mlsysim.layout.prediction import predict_layout
 from mlsysim.specs.parallel import ParallelPlan, Placed
 from mlsysim.specs.recipe import Component, Scalar, StateRecipe
@@ -167,6 +168,17 @@ def test_zero_1() -> None:
     assert found["layout"]["payload_bytes_per_rank"] == (layout.bytes_per_rank.base + counter.bytes_per_rank.base).tolist()
 
 
+def test_zero_2() -> None:
+    """DeepSpeed ZeRO 2 of three ranks: the flat partitions are padded, and so is the buffer of the weights."""
+    real = read_checkpoint(DATA / "deepspeed" / "zero2_3ranks")
+    tensors = [Tensor(name=each.name, shape=each.global_shape, dtype=each.dtype) for each in real.tensors if "module." in each.name]
+    flat = [Component(name=each, dtype="float32", prefix=f"{each}.") for each in ("master", "exp_avg", "exp_avg_sq")]
+    recipe = StateRecipe(name="ZeRO 2", components=(Component(name="weights", dtype=tensors[0].dtype, sharded_from=3), *flat))
+    layout = predict_layout(tensors, recipe, ParallelPlan(data=3, zero=2, sharding=Flat(), writers=LowestRank()))
+    step = 4
+    assert real.bytes_per_rank.base.tolist() == (layout.bytes_per_rank.base + step).tolist()
+
+
 def test_zero_3() -> None:
     """DeepSpeed ZeRO 3: every rank keeps a padded piece of every parameter, and no weights of two bytes."""
     found = truth("deepspeed/zero3")
@@ -233,3 +245,28 @@ def test_a_bad_plan_is_named(given: dict[str, Any], named: str) -> None:
     """A degree that does not fit is refused by its name."""
     with pytest.raises(InputError, match=f"ParallelPlan.{named}"):
         ParallelPlan(**given)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "plan", "said"),
+    [
+        ({"shape": (4096, 4096)}, {"data": 999_999_999}, "byte of memory"),
+        ({"shape": (4096, 4096)}, {"data": 10**7, "tensor": 10**7, "pipeline": 10}, "byte of memory"),
+        ({"shape": (2**40,)}, {"data": 2**40, "zero": 3}, "byte of memory"),
+        ({"shape": (10**10, 10**10)}, {}, "2.62 byte"),
+        ({"shape": (2**64, 0)}, {}, "2.62 byte"),
+        ({"shape": (2**40,)}, {"data": 2**20, "writers": EveryHolder()}, "2.62 byte"),
+    ],
+)
+def test_a_layout_too_large_to_build_is_refused(tensor: dict[str, Any], plan: dict[str, Any], said: str) -> None:
+    """A plan or a model whose layout would take all memory, or numbers beyond 63 bits, is refused before anything is built."""
+    with pytest.raises(InputError, match=f"^predict_layout.*{said}"):
+        predict_layout([Tensor(name="w", dtype="float32", **tensor)], ADAM, ParallelPlan(**plan))
+
+
+def test_the_cap_on_a_layout_can_be_raised() -> None:
+    """What is refused under one cap is built under a larger one."""
+    tensors, plan = [Tensor(name="w", shape=(1000,), dtype="float32")], ParallelPlan(data=1000, zero=3)
+    with pytest.raises(InputError, match="raise the cap"):
+        predict_layout(tensors, ADAM, plan, limits=Limits(built_bytes=1000))
+    assert predict_layout(tensors, ADAM, plan).verify().ok
