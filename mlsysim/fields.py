@@ -19,7 +19,8 @@ from mlsysim.units import Magnitude, Quantity, adopt, is_ours, parse, parse_unit
 
 __all__ = [
     "BANDWIDTH", "BYTES_PER_PARAM", "INFORMATION", "KINDS", "PARAMETERS", "RATE", "RATIO", "TIME", "Kind",
-    "choice", "count", "flag", "give", "give_ratio", "kind_of", "locked", "part", "quantity", "ratio", "take", "take_count", "text", "valid",
+    "choice", "count", "flag", "give", "give_ratio", "kind_of", "locked", "part", "quantity", "ratio", "take", "take_count", "text",
+    "valid",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -211,9 +212,10 @@ def count(*, optional: bool = False, default: int | None = None) -> Any:
     def convert(value: object, owner: object, attribute: attrs.Attribute[Any]) -> int | None:
         if value is None and optional:
             return None
-        # an array here is no number at all: a specification is one thing
-        number = repr(value) if isinstance(value, np.ndarray) and value.ndim else value
-        return int(take_count(number, f"{type(owner).__name__}.{attribute.name}"))
+        place = f"{type(owner).__name__}.{attribute.name}"
+        if isinstance(value, np.ndarray) and value.ndim:
+            raise InputError(place, "a whole number of at least 1", value, _write_count(place))
+        return int(take_count(value, place))
 
     return _field(convert, optional, default)
 

@@ -17,10 +17,14 @@ __all__ = ["Box", "Coverage", "coverage"]
 Column = np.ndarray[Any, np.dtype[Any]]
 # cells of the grid that are counted at once: 64 MB
 _CELLS = 8_000_000
-# cells across one division of the first axis, and divided axes, beyond which boxes are compared instead: only a stranger's do
+# cells across one division of the first axis, cells in all (or for each box), and divided axes, beyond which boxes are compared
+# instead: only a stranger's do
 _MOST_CELLS = 64_000_000
-_MOST_AXES = 12
+_FEW_CELLS, _CELLS_PER_BOX = 250_000, 2000
+_MOST_AXES = 6
 _MOST_PAIRS = 1000
+# comparisons for each box, beyond which the rest is left alone: time grows with the boxes, not with their square
+_COMPARED_PER_BOX = 4000
 
 
 @frozen
@@ -37,12 +41,13 @@ class Box:
 
 @frozen
 class Coverage:
-    """Elements in no box, elements in more than one, and one part of each as an example."""
+    """Elements in no box, elements in more than one, and one part of each as an example; whether all boxes were compared."""
 
     missing: int
     doubled: int
     hole: Box | None
     overlap: Box | None
+    complete: bool = True
 
 
 def coverage(offset: Column, extent: Column, shape: tuple[int, ...]) -> Coverage:
@@ -86,7 +91,7 @@ def _on_axes(start: Column, stop: Column, shape: list[int]) -> Coverage:
     last = [np.searchsorted(cuts[axis], stop[:, axis]) for axis in range(len(shape))]
     inner = math.prod(len(each) for each in cuts[1:])
     cells = inner * len(cuts[0])
-    if inner > _MOST_CELLS or len(shape) > _MOST_AXES or cells > max(_MOST_CELLS, len(start) ** 2):
+    if inner > _MOST_CELLS or len(shape) > _MOST_AXES or cells > max(_FEW_CELLS, _CELLS_PER_BOX * len(start)):
         return _pairwise(start, stop, shape)
     slabs = max(1, _CELLS // max(inner, 1))
     total = Coverage(0, 0, None, None)
@@ -107,24 +112,28 @@ def _widened(found: Coverage, kept: list[int], shape: tuple[int, ...]) -> Covera
             offset[axis], extent[axis] = box.offset[place], box.extent[place]
         return Box(tuple(offset), tuple(extent))
 
-    return Coverage(found.missing * rest, found.doubled * rest, wide(found.hole), wide(found.overlap))
+    return Coverage(found.missing * rest, found.doubled * rest, wide(found.hole), wide(found.overlap), found.complete)
 
 
 def _pairwise(start: Column, stop: Column, shape: list[int]) -> Coverage:
     """Coverage where the divisions are too many to count: shared parts box by box, what is missing from the volumes.
 
-    Where boxes share elements, ``missing`` is the least that it can be; the whole is given as the place of a hole.
+    Where boxes share elements, ``missing`` is the least that it can be; the whole is given as the place of a hole. Where too many
+    lie across each other, not all are compared.
     """
     volumes = [math.prod(each) for each in (stop - start).tolist()]
-    # along the axis with the most places, a box shares elements only with those that begin before it ends
-    axis = max(range(len(shape)), key=lambda each: len(np.unique(start[:, each]))) if len(start) else 0
+    # in the order along an axis, a box shares elements only with those that begin before it ends
+    reaches = [np.searchsorted(np.sort(start[:, each]), stop[:, each]) for each in range(len(shape))]
+    axis = min(range(len(shape)), key=lambda each: int(reaches[each].sum()))
     order = np.argsort(start[:, axis], kind="stable")
-    start, stop = start[order], stop[order]
-    reach = np.searchsorted(start[:, axis], stop[:, axis])
-    doubled, overlap = 0, None
+    start, stop, reach = start[order], stop[order], reaches[axis][order]
+    doubled, overlap, left = 0, None, _COMPARED_PER_BOX * len(start)
     for place, end in enumerate(reach.tolist()):
         if end <= place + 1:
             continue
+        left -= end - place - 1
+        if left < 0:
+            break
         low, high = np.maximum(start[place], start[place + 1 : end]), np.minimum(stop[place], stop[place + 1 : end])
         shared = np.flatnonzero((low < high).all(axis=1))
         for other in shared[:_MOST_PAIRS].tolist():
@@ -133,7 +142,7 @@ def _pairwise(start: Column, stop: Column, shape: list[int]) -> Coverage:
         if doubled > 0 and len(shared) > _MOST_PAIRS:
             break
     missing = max(math.prod(shape) - sum(volumes), 0)
-    return Coverage(missing, doubled, Box((0,) * len(shape), tuple(shape)) if missing else None, overlap)
+    return Coverage(missing, doubled, Box((0,) * len(shape), tuple(shape)) if missing else None, overlap, left >= 0)
 
 
 def _slab(cuts: list[Column], first: list[Column], last: list[Column], low: int, high: int) -> Coverage:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -20,25 +20,30 @@ _MOST_OF_A_KIND = 1000
 
 def verify(layout: CheckpointLayout, payload: bool, advance: Any = None) -> Report:
     """All findings about a layout; with ``payload``, about its bytes as well."""
-    found = [*_tensor_findings(layout), *_file_findings(layout)]
+    found = [_tensor_findings(layout), _file_findings(layout)]
     if layout.payload is not None:
-        found += layout.payload.findings(layout)
+        found.append(layout.payload.findings(layout))
         if payload:
-            found += layout.payload.payload_findings(layout, advance)
+            found.append(layout.payload.payload_findings(layout, advance))
     checked = f"{len(layout.tensors):,} tensors, {len(layout.fragments):,} fragments, {len(layout.files):,} files"
     read = payload and layout.payload is not None and not layout.untold
-    return Report(findings=tuple(_shortened(sorted_findings(found))), payload=read, checked=checked)
+    return Report(findings=_shortened(chain.from_iterable(found)), payload=read, checked=checked)
 
 
-def _shortened(findings: tuple[Finding, ...]) -> Iterator[Finding]:
-    counts: dict[str, int] = {}
+def _shortened(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The first of each kind and severity, sorted, and how many more there are; the others are never held."""
+    counts: dict[tuple[str, str], int] = {}
+    kept = []
     for each in findings:
-        counts[each.kind] = counts.get(each.kind, 0) + 1
-        if counts[each.kind] <= _MOST_OF_A_KIND:
-            yield each
-    for kind, count in counts.items():
-        if count > _MOST_OF_A_KIND:
-            yield Finding(kind=kind, message=f"and {count - _MOST_OF_A_KIND:,} more of this kind")
+        alike = each.kind, each.severity
+        counts[alike] = counts.get(alike, 0) + 1
+        if counts[alike] <= _MOST_OF_A_KIND:
+            kept.append(each)
+    more = (
+        Finding(kind=kind, severity=severity, message=f"and {count - _MOST_OF_A_KIND:,} more of this kind")
+        for (kind, severity), count in counts.items() if count > _MOST_OF_A_KIND
+    )  # fmt: skip
+    return (*sorted_findings(kept), *more)
 
 
 def _tensor_findings(layout: CheckpointLayout) -> Iterator[Finding]:
@@ -64,6 +69,9 @@ def _cover_findings(layout: CheckpointLayout, place: int, rows: Column, offset: 
         yield Finding(kind="hole", tensor=tensor.name, message=message, rank=_near(layout, rows, offset, found.hole))
     if found.doubled:
         yield from _overlap_findings(layout, rows[kept], offset[kept], extent[kept], found.overlap)
+    elif not found.complete:
+        message = f"not all of its {len(kept):,} parts were compared, for too many lie across each other"
+        yield Finding(kind="overlap", severity="warning", tensor=tensor.name, message=message)
 
 
 def _one_box(count: int) -> tuple[None, Column, Column]:
@@ -76,9 +84,11 @@ def _copy_findings(layout: CheckpointLayout, rows: Column, copy_of: Column) -> I
     name = layout.tensors[int(layout.fragments.tensor[rows[0]])].name if len(rows) else ""
     may_repeat = layout.replicas_recorded or name in layout.details.get("stored_by_every_rank", ())
     copy_of = copy_of.reshape(-1)
+    order = np.argsort(copy_of, kind="stable")
     counts = np.bincount(copy_of) if len(copy_of) else np.zeros(0, np.int64)
+    ends = np.cumsum(counts)
     for group in np.flatnonzero(counts > 1):
-        members = rows[copy_of == group]
+        members = rows[order[ends[group] - counts[group] : ends[group]]]
         ranks = layout.fragments.rank[members]
         if may_repeat and len(np.unique(ranks)) == len(members):
             continue
