@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import stat
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -38,16 +37,15 @@ def load_scenario(path: str | Path) -> Any:
     InputError
         If the file cannot be read; with all its faults, each with its place, if it is no scenario.
     """
+    from mlsysim.engine.text import read_json, read_toml
+    from mlsysim.layout.limits import opened
+
     file = Path(path)
     if file.suffix not in (".toml", ".json"):
         raise InputError(f"{path}", "a .toml or .json file", file.suffix or "no ending", "Name it plan.toml, say.")
     try:
-        mode = file.stat().st_mode
-        # a pipe may never end, and a device never does; a folder is told of when it is opened
-        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-            raise InputError(f"{path}", "a file that can be read", Shown("no regular file"), "Save the scenario as a file.")
-        with file.open("rb") as opened:
-            raw = opened.read(_MOST_BYTES + 1)
+        with opened(file) as binary:
+            raw = binary.read(_MOST_BYTES + 1)
         if len(raw) > _MOST_BYTES:
             raise InputError(f"{path}", f"at most {_MOST_BYTES:,} byte", Shown("more"), "A scenario file is a page, not a data set.")
         text = raw.decode("utf-8-sig")
@@ -58,8 +56,6 @@ def load_scenario(path: str | Path) -> Any:
     except (OSError, ValueError) as error:  # a name with a null byte is a ValueError
         told = getattr(error, "strerror", None) or str(error)
         raise InputError(f"{path}", "a file that can be read", Shown(told), "Check the path.") from None
-    from mlsysim.engine.text import read_json, read_toml
-
     table = read_toml(text, file.name) if file.suffix == ".toml" else read_json(text, file.name)
     return _of_its_class(table, file.name, file.parent)
 

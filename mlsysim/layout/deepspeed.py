@@ -23,7 +23,7 @@ from mlsysim.layout.deepspeed_payload import FlatPayload
 from mlsysim.layout.deepspeed_state import State, state_of
 from mlsysim.layout.findings import Finding
 from mlsysim.layout.layout import UNKNOWN, CheckpointLayout, Column, Files
-from mlsysim.layout.limits import Limits, file_size, inside
+from mlsysim.layout.limits import Limits, file_size, inside, opened
 from mlsysim.layout.pickles import Name
 from mlsysim.layout.reading import Reader
 from mlsysim.layout.torch_zip import read_torch, torch_name
@@ -115,7 +115,7 @@ def _cut_short(path: Path, name: str) -> bool:
     if size < _END_BYTES:
         return True
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             begins = file.read(2)
             file.seek(size - _END_BYTES)
             return begins != b"\x80\x02" and file.read(len(_END)) != _END
@@ -125,9 +125,9 @@ def _cut_short(path: Path, name: str) -> bool:
 
 def _state(path: Path, file: DeepSpeedFile, limits: Limits) -> State:
     try:
-        with path.open("rb") as opened:
+        with opened(path) as binary:
             archive = read_torch(
-                opened, place=file.name, limits=limits, find=lambda module, name: torch_name(module, name) or Name(module, name)
+                binary, place=file.name, limits=limits, find=lambda module, name: torch_name(module, name) or Name(module, name)
             )
     except OSError as error:
         raise InputError(file.name, "a file that can be read", Shown(error.strerror or "an error"), _FIX) from None

@@ -14,7 +14,7 @@ from mlsysim.layout.deepspeed_master import MasterWeights
 from mlsysim.layout.deepspeed_state import State
 from mlsysim.layout.findings import Finding
 from mlsysim.layout.layout import CheckpointLayout, Column, Payload
-from mlsysim.layout.limits import inside
+from mlsysim.layout.limits import inside, opened
 from mlsysim.layout.torch_zip import StoredTensor
 
 __all__ = ["FlatPayload"]
@@ -87,7 +87,7 @@ class FlatPayload(Payload):
             if state is None:
                 continue
             try:
-                with inside(self._root, state.file.name, state.file.name).open("rb") as file:
+                with opened(inside(self._root, state.file.name, state.file.name)) as file:
                     for name, found, said in state.archive.damaged(file, advance):
                         message = f"{name} has CRC-32 {found:08x}, the zip says {said:08x}"
                         tensor = self._first(layout, place, name.removeprefix("data/"))

@@ -13,6 +13,7 @@ from typing import BinaryIO
 from attrs import frozen
 
 from mlsysim.errors import InputError, Shown
+from mlsysim.layout.limits import opened
 
 __all__ = ["CHUNK", "Piece", "digests"]
 
@@ -106,7 +107,7 @@ def _batches(pieces: Sequence[Piece]) -> list[list[int]]:
 def _hash_batch(pieces: Sequence[Piece], batch: list[int], found: list[str | InputError], said: SimpleQueue[int | None]) -> None:
     buffer = memoryview(bytearray(CHUNK))
     try:
-        with pieces[batch[0]].path.open("rb", buffering=0) as file:
+        with opened(pieces[batch[0]].path, buffering=0) as file:
             for place in batch:
                 found[place] = _hash_piece(file, pieces[place], buffer, said)
     except OSError as error:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import stat
 from pathlib import Path, PurePosixPath
+from typing import BinaryIO
 
 from attrs import frozen
 
 from mlsysim.errors import InputError, Shown
 from mlsysim.fields import count
 
-__all__ = ["Limits", "file_size", "inside", "read_capped"]
+__all__ = ["Limits", "file_size", "inside", "opened", "read_capped"]
 
 GIB = 2**30
 
@@ -81,6 +84,19 @@ def file_size(path: Path) -> int | None:
     return found.st_size if stat.S_ISREG(found.st_mode) else None
 
 
+def opened(path: Path, buffering: int = -1) -> BinaryIO:
+    """A regular file, open for reading. What is none is an OSError: a pipe or a device that came in its place is never waited for."""
+
+    def opener(name: str, flags: int) -> int:
+        handle = os.open(name, flags | getattr(os, "O_NONBLOCK", 0))
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            os.close(handle)
+            raise OSError(errno.EINVAL, "no regular file")
+        return handle
+
+    return open(path, "rb", buffering=buffering, opener=opener)
+
+
 def read_capped(path: Path, most: int, name: str) -> bytes:
     """The bytes of a small file, refused over a cap.
 
@@ -95,7 +111,7 @@ def read_capped(path: Path, most: int, name: str) -> bytes:
     if size > most:
         raise InputError(name, f"at most {most:,} byte", Shown(f"{size:,} byte"), "Raise the cap with limits=Limits(...) if you trust it.")
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             return file.read(most + 1)[: size + 1]
     except OSError as error:
         raise InputError(name, "a file that can be read", Shown(error.strerror or "an error"), "Check its permissions.") from None

@@ -14,7 +14,7 @@ from attrs import field, frozen
 
 from mlsysim.errors import InputError, Shown
 from mlsysim.layout.layout import Column
-from mlsysim.layout.limits import Limits, file_size, inside
+from mlsysim.layout.limits import Limits, file_size, inside, opened
 from mlsysim.layout.orbax_codec import checked, unzstd
 
 __all__ = ["MANIFEST", "Budget", "Tree", "read_slice", "read_tree"]
@@ -82,7 +82,7 @@ def read_slice(root: Path, name: str, offset: int, length: int) -> bytes:
     if offset < 0 or length < 0 or offset + length > size:
         raise InputError(name, f"at least {offset + length:,} byte", Shown(f"{size:,} byte"), "Copy the file again: it is cut.")
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             file.seek(offset)
             data = file.read(length)
     except OSError as error:

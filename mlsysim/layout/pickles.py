@@ -400,9 +400,12 @@ class _Machine:
         line = self.line_of(_LONGEST_TEXT)
         self.charge(4 * len(line))
         try:
-            self.stack.append(line.decode("raw-unicode-escape"))
-        except UnicodeDecodeError:
+            text = line.decode("raw-unicode-escape")
+            # half of a surrogate pair is no text, and could not be written anywhere
+            text.encode()
+        except UnicodeError:
             raise refused("text in raw-unicode-escape", "other text") from None
+        self.stack.append(text)
 
     # containers
 

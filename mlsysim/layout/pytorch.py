@@ -19,7 +19,7 @@ from mlsysim.errors import InputError, Shown
 from mlsysim.layout.dcp_metadata import Document, read_document
 from mlsysim.layout.findings import Finding
 from mlsysim.layout.layout import CheckpointLayout, Column, Files, Fragments, Payload, TensorInfo
-from mlsysim.layout.limits import Limits, file_size, inside, read_capped
+from mlsysim.layout.limits import Limits, file_size, inside, opened, read_capped
 from mlsysim.layout.pickles import label
 from mlsysim.layout.reading import Reader
 from mlsysim.layout.torch_zip import StoredTensor, TorchArchive, read_torch
@@ -323,7 +323,7 @@ class _ChunkPayload(Payload):
         if file_size(path) is None:
             raise InputError(label(name), "a regular file that is there", Shown("none"), "Run verify() to see what is missing.")
         try:
-            return path.open("rb")
+            return opened(path)
         except OSError as error:
             raise InputError(label(name), "a file that can be read", Shown(error.strerror or "an error"), "Check it.") from None
 

@@ -6,13 +6,14 @@ import contextlib
 import json
 import math
 import os
+import stat
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from mlsysim.errors import InputError
+from mlsysim.errors import InputError, Shown
 from mlsysim.layout.coverage import coverage
 from mlsysim.layout.layout import CheckpointLayout, Column, TensorInfo
 from mlsysim.specs.dtypes import bits_of, numpy_dtype
@@ -21,6 +22,8 @@ __all__ = ["SAFETENSORS_NAMES", "reassemble", "reassemble_all"]
 
 # runs shorter than this are pasted into the mapped file; pieces of at most this much are written at a time
 _SMALL_RUN, _PIECE = 2**16, 2**26
+
+_LARGEST = 2**62
 
 # element types that safetensors has a name for
 SAFETENSORS_NAMES = {
@@ -84,6 +87,9 @@ def reassemble_all(layout: CheckpointLayout, out: Path, advance: Any = None) -> 
     """Every tensor into one safetensors file, written beside its place and moved there once whole."""
     header, starts, size = _header(layout)
     fix = "Choose a folder that exists and can be written to."
+    _refuse_place(layout, out)
+    # a link is followed, as by every other program that writes
+    out = Path(os.path.realpath(out))
     try:
         handle, temporary = tempfile.mkstemp(prefix=out.name, suffix=".part", dir=out.parent)
     except OSError as error:
@@ -105,6 +111,30 @@ def reassemble_all(layout: CheckpointLayout, out: Path, advance: Any = None) -> 
             Path(temporary).unlink()
 
 
+def _refuse_place(layout: CheckpointLayout, out: Path) -> None:
+    """Refuse to write where there is something other than a file, or a file that is being read."""
+    fix = "Write to a file of its own."
+    try:
+        found = out.stat()
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError) as error:  # a name with a null byte is a ValueError
+        told = Shown(getattr(error, "strerror", None) or str(error))
+        raise InputError(f"{out}", "a file that can be written", told, fix) from None
+    if not stat.S_ISREG(found.st_mode):
+        raise InputError(f"{out}", "a file that can be written", Shown("no regular file"), fix)
+    for name in (*layout.files, *layout.metadata_files):
+        if layout.root is not None and _is_same(found, layout.root / name):
+            raise InputError(f"{out}", "no file of the checkpoint", Shown(name), fix)
+
+
+def _is_same(found: os.stat_result, path: Path) -> bool:
+    try:
+        return os.path.samestat(found, path.stat())
+    except (OSError, ValueError):
+        return False
+
+
 def _mode() -> int:
     """Permissions that a new file gets: a temporary one is its owner's alone."""
     mask = os.umask(0)
@@ -124,12 +154,16 @@ def _header(layout: CheckpointLayout) -> tuple[bytes, list[int], int]:
         if tensor.dtype not in SAFETENSORS_NAMES:
             fix = "Reassemble it alone, with reassemble(name)."
             raise InputError(tensor.name, "of an element type that safetensors has a name for", tensor.dtype, fix)
+        if tensor.name in entries:
+            raise InputError(tensor.name, "the name of one tensor", "two of that name", "Reassemble it alone, with reassemble(name).")
         starts[place] = at
         end = at + tensor.bytes
         entries[tensor.name] = {
             "dtype": SAFETENSORS_NAMES[tensor.dtype], "shape": list(tensor.global_shape), "data_offsets": [at, end],
         }  # fmt: skip
         at = end
+    if at >= _LARGEST:
+        raise InputError("reassemble_all", f"of less than {_LARGEST:,} byte", f"{at:,}", "Run verify() to see what is wrong.")
     text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text, starts, at
@@ -150,6 +184,9 @@ def _write_tensor(layout: CheckpointLayout, place: int, path: Path, start: int) 
                 continue
             offset = layout.fragments.offset[row, : len(tensor.global_shape)].tolist()
             _write_runs(file, start, tensor, offset, _read(layout, int(row)).reshape(extent))
+        if scattered and hasattr(os, "posix_fallocate"):
+            # a page of a mapped file that the disk has no room for ends the process; this is an error that can be told
+            os.posix_fallocate(file.fileno(), start, tensor.bytes)
     if scattered:
         whole: Any = np.memmap(path, numpy_dtype(tensor.dtype), "r+", start, tensor.global_shape or (1,))
         for row in scattered:

@@ -14,9 +14,10 @@ import numpy as np
 
 from mlsysim.errors import InputError, Shown
 from mlsysim.layout.findings import Finding
+from mlsysim.layout.hashing import Piece, digests
 from mlsysim.layout.json_text import MOST, below, document, field, optional, typed, whole_numbers
 from mlsysim.layout.layout import UNKNOWN, CheckpointLayout, Column, Files, Fragments, Payload, TensorInfo
-from mlsysim.layout.limits import Limits, file_size, inside, read_capped
+from mlsysim.layout.limits import Limits, file_size, inside, opened, read_capped
 from mlsysim.layout.reading import Reader
 from mlsysim.layout.safetensors_header import Header, elements, mapped, read_header
 
@@ -48,6 +49,23 @@ class SafetensorsPayload(Payload):
     def findings(self, layout: CheckpointLayout) -> Iterator[Finding]:  # noqa: ARG002
         """What the headers and the index showed."""
         yield from self._found
+
+    def payload_findings(self, layout: CheckpointLayout, advance: Any = None) -> Iterator[Finding]:
+        """Every byte must be there to be read; there is no digest to compare with."""
+        pieces = []
+        for name, rank, size in zip(self._names, layout.data_files.rank.tolist(), layout.data_files.size.tolist(), strict=True):
+            try:
+                pieces.append((rank, Piece(inside(self._root, name, name), name, 0, max(size, 0))))
+            except InputError as error:
+                yield _unreadable(error, name, rank)
+        for (rank, piece), found in zip(pieces, digests([piece for _, piece in pieces], advance=advance), strict=True):
+            # a file that was not there when the layout was read is told already
+            if isinstance(found, InputError) and piece.length:
+                yield _unreadable(found, piece.place, rank)
+
+
+def _unreadable(error: InputError, name: str, rank: int) -> Finding:
+    return Finding(kind="unreadable payload", message=f"{error}", file=name, rank=rank if rank >= 0 else None)
 
 
 class _Gathering:
@@ -173,7 +191,7 @@ def _cut(path: Path, size: int, name: str) -> bool:
     if size < 8:
         return True
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             length = int.from_bytes(file.read(8), "little")
     except OSError as error:
         raise InputError(name, "a file that can be read", Shown(error.strerror or "an error"), "Check its permissions.") from None

@@ -15,7 +15,7 @@ from attrs import frozen
 from mlsysim.errors import InputError, Shown, nearest
 from mlsysim.layout.json_text import MOST, below, document, typed
 from mlsysim.layout.layout import Column
-from mlsysim.layout.limits import Limits, file_size
+from mlsysim.layout.limits import Limits, file_size, opened
 from mlsysim.specs.dtypes import bits_of, numpy_dtype
 
 __all__ = ["AXES", "DTYPES", "Header", "elements", "mapped", "packed", "read_header"]
@@ -88,7 +88,7 @@ def read_header(path: Path, name: str, limits: Limits, *, exact: bool = True) ->
     if size is None:
         raise InputError(name, "a file that can be read", path.name, "Check the path and its permissions.")
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             lead = file.read(8)
             if len(lead) < 8:
                 raise InputError(name, "at least 8 byte long", Shown(f"{len(lead)} byte"), _FIX)
@@ -189,9 +189,11 @@ def mapped(path: Path, place: str, start: int, length: int) -> Column:
     if not length:
         return np.zeros(0, np.uint8)
     try:
-        return np.memmap(path, np.uint8, "r", start, (length,))
+        with opened(path) as file:
+            return np.memmap(file, np.uint8, "r", start, (length,))
     except (OSError, ValueError) as error:
-        raise InputError(place, "a file that can be read", Shown(str(error)), "Check its permissions.") from None
+        told = getattr(error, "strerror", None) or str(error)
+        raise InputError(place, "a file that can be read", Shown(told), "Check its permissions.") from None
 
 
 def elements(raw: Column, dtype: str, shape: tuple[int, ...], place: str) -> Column:

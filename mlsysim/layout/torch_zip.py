@@ -16,7 +16,7 @@ import numpy as np
 from attrs import frozen
 
 from mlsysim.errors import InputError, Shown
-from mlsysim.layout.limits import Limits
+from mlsysim.layout.limits import Limits, opened
 from mlsysim.layout.pickles import Inert, Name, common_name, refused, unpickled
 from mlsysim.specs.dtypes import numpy_dtype
 
@@ -253,7 +253,7 @@ class TorchArchive:
         if not tensor.elements:
             return np.empty(tensor.shape, dtype)
         try:
-            with path.open("rb") as file:
+            with opened(path) as file:
                 begin, length = self.span(file, tensor)
                 if file.seek(0, 2) < begin + length:
                     raise InputError(self.place, f"a file that reaches to byte {begin + length:,}", Shown("a shorter one"), _FIX)
