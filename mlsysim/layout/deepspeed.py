@@ -32,6 +32,8 @@ __all__ = ["READER", "fp32_parameter"]
 
 _FIX = "Check what DeepSpeed wrote; a save that was cut short lacks files."
 _MOST_RANKS = 262_144
+# what a parameter's master weights, and each of their places, take in memory, rather too much
+_MASTER_BYTES, _SLICE_BYTES = 1000, 250
 _END, _END_BYTES = b"PK\5\6", 22
 
 
@@ -49,8 +51,10 @@ def _read(path: Path, limits: Limits) -> CheckpointLayout:
     rank_of = {each.name: rank if rank >= 0 else None for each, rank in zip(files, ranks, strict=True)}
     faults = [evolve(each, rank=rank_of[each.file or ""]) for each in faults]
     made = columns(states, grid, ranks)
-    sized = Files.from_rows([(each.name, rank, _size(folder, each)) for each, rank in zip(files, ranks, strict=True)])
-    masters = tuple(_masters(stage, known, grid))
+    # those that were expected and not found have no size
+    sizes = [*(_size(folder, each) for each in folder.files), *[UNKNOWN] * (len(files) - len(folder.files))]
+    sized = Files.from_rows([(each.name, rank, size) for each, rank, size in zip(files, ranks, sizes, strict=True)])
+    masters = tuple(_masters(stage, known, grid, folder, limits))
     dtypes = {each.name: each.dtype for each in made.tensors}
     frozen = tuple(_frozen(known, grid, dtypes)) if stage == 3 else ()
     return CheckpointLayout(
@@ -197,17 +201,29 @@ def _ranks(files: Sequence[DeepSpeedFile], known: Sequence[State], grid: Grid) -
     return ranks
 
 
-def _models(known: Sequence[State], grid: Grid) -> Iterator[tuple[int, State | None, list[int]]]:
+def _models(known: Sequence[State], grid: Grid) -> Iterator[tuple[int, State | None, range]]:
     """Each model-parallel rank, its first model file, and its ranks by data-parallel rank."""
     first: dict[int, State] = {}
     for each in known:
         if each.file.kind in ("model", "sharded model"):
             first.setdefault(each.file.model, each)
     for model in range(grid.model):
-        yield model, first.get(model), [grid.rank(data, model) for data in range(grid.data)]
+        yield model, first.get(model), grid.ranks(model)
 
 
-def _masters(stage: int, known: Sequence[State], grid: Grid) -> Iterator[MasterWeights]:
+def _masters(stage: int, known: Sequence[State], grid: Grid, folder: Folder, limits: Limits) -> Iterator[MasterWeights]:
+    """Where master weights lie; how many places there are is the product of what different files claim."""
+    spent = 0
+    for each in _all_masters(stage, known, grid):
+        spent += _MASTER_BYTES + _SLICE_BYTES * len(each.slices)
+        if spent > limits.built_bytes:
+            fix = "Raise the cap with limits=Limits(built_bytes=...) if you trust it."
+            got = Shown("parameters in more places")
+            raise InputError(folder.place, f"of at most {limits.built_bytes:,} byte when built", got, fix)
+        yield each
+
+
+def _all_masters(stage: int, known: Sequence[State], grid: Grid) -> Iterator[MasterWeights]:
     if stage == 3 and any(each.odd for each in known):
         return
     by_model: dict[int, dict[int, State]] = {}

@@ -46,6 +46,16 @@ class Grid:
         stage, inner = divmod(model, self.tensor)
         return (stage * self.data + data) * self.tensor + inner
 
+    def ranks(self, model: int) -> range:
+        """The ranks of a model-parallel rank, by data-parallel rank.
+
+        Examples
+        --------
+        >>> list(Grid(data=4, model=2, tensor=2).ranks(1))
+        [1, 3, 5, 7]
+        """
+        return range(self.rank(0, model), self.rank(self.data, model), self.tensor)
+
     def lead(self, model: int) -> str:
         """What the names of a model-parallel rank's tensors begin with."""
         return f"mp_rank_{model:02d}." if self.model > 1 else ""
@@ -108,11 +118,13 @@ def columns(states: Sequence[State | None], grid: Grid, ranks: Sequence[int]) ->
         repeated |= {name} if len(copies) > 1 else set()
     for name, (ways, partitions) in flat.items():
         sizes = {each: part.tensor.elements for each, (_, part) in partitions.items()}
-        at = 0
-        for each in range(ways):
-            if each in partitions:
-                add(partitions[each][0], (at,), partitions[each][1])
-            at += sizes.get(each, max(sizes.values()))
+        # a partition that is not there is as large as the largest; how many are claimed may be far more than there are files
+        at, after, largest = 0, 0, max(sizes.values())
+        for each in sorted(each for each in partitions if each < ways):
+            at += largest * (each - after)
+            add(partitions[each][0], (at,), partitions[each][1])
+            at, after = at + sizes[each], each + 1
+        at += largest * (ways - after)
         if at >= _LARGEST:
             raise InputError(name[:200], "of less than 2^62 elements", Shown(f"{at:,}"), "Refuse this checkpoint, or ask who made it.")
         dtypes = {part.tensor.dtype for _, part in partitions.values()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from attrs import frozen
 
@@ -28,7 +28,7 @@ class MasterWeights:
     elsewhere : tuple of int
         Stages 1 and 2: ranks whose file records another place for it. With round-robin gradients DeepSpeed records the places that
         parameters would have in their original order; the order that it stores them in is that of their shapes.
-    ranks : tuple of int
+    ranks : range
         Stage 3: the ranks that it is cut over, evenly, the last piece padded.
     piece : tuple of (group, partition_offset, elements)
         Stage 3: where a rank's piece lies, the same on each.
@@ -40,7 +40,7 @@ class MasterWeights:
     tensors: dict[int, str]
     slices: tuple[tuple[int, int, int, int], ...] = ()
     elsewhere: tuple[int, ...] = ()
-    ranks: tuple[int, ...] = ()
+    ranks: range = range(0)
     piece: tuple[tuple[int, int, int], ...] = ()
 
     @property
@@ -51,12 +51,16 @@ class MasterWeights:
     @property
     def fragments(self) -> tuple[tuple[int, int, int, int], ...]:
         """Rank, flat group, offset in the rank's partition of it, and elements of each part, in the order of the elements."""
-        return tuple(self._fragments())
+        return tuple(self.on(self.ranks))
 
-    def _fragments(self) -> Iterator[tuple[int, int, int, int]]:
+    def on(self, ranks: Iterable[int]) -> Iterator[tuple[int, int, int, int]]:
+        """The fragments; in stage 3 those on some of the ranks."""
         yield from self.slices
-        left = self.elements if self.ranks else 0
-        for rank in self.ranks:
+        each = sum(count for _, _, count in self.piece)
+        for rank in ranks:
+            if rank not in self.ranks:
+                continue
+            left = self.elements - self.ranks.index(rank) * each
             for group, start, count in self.piece:
                 if left > 0:
                     yield rank, group, start, min(count, left)
@@ -64,7 +68,7 @@ class MasterWeights:
 
 
 def master_weights(
-    stage: int, shapes: Sequence[dict[str, tuple[int, ...]]], optimizers: dict[int, State], ranks: Sequence[int], lead: str
+    stage: int, shapes: Sequence[dict[str, tuple[int, ...]]], optimizers: dict[int, State], ranks: range, lead: str
 ) -> Iterator[MasterWeights]:
     """Where the master weights of each parameter of one model-parallel rank lie.
 
@@ -75,7 +79,7 @@ def master_weights(
         Of its model file, by group.
     optimizers : dict of int to State
         Its optimizer files by data-parallel rank; some may be missing.
-    ranks : sequence of int
+    ranks : range
         The rank of each data-parallel rank.
     lead : str
         What the names of its tensors begin with.
@@ -100,7 +104,7 @@ def master_weights(
 
 
 def _sliced(
-    number: int, shapes: dict[str, tuple[int, ...]], held: dict[int, Group], ranks: Sequence[int], lead: str, tensor: str,
+    number: int, shapes: dict[str, tuple[int, ...]], held: dict[int, Group], ranks: range, lead: str, tensor: str,
     paddings: Sequence[int],
 ) -> Iterator[MasterWeights]:  # fmt: skip
     """Stages 1 and 2: parameters one after the other over all partitions; without their shapes, where every rank says its slices are."""
@@ -127,7 +131,7 @@ def _sliced(
 
 
 def _in_turn(
-    number: int, shapes: dict[str, tuple[int, ...]], size: int, ranks: Sequence[int], paddings: Sequence[int]
+    number: int, shapes: dict[str, tuple[int, ...]], size: int, ranks: range, paddings: Sequence[int]
 ) -> dict[str, list[tuple[int, int, int, int]]]:
     """Parameters one after the other over partitions of one size, each with its padding behind it."""
     found: dict[str, list[tuple[int, int, int, int]]] = {}
@@ -145,7 +149,7 @@ def _in_turn(
 
 
 def _cut_evenly(
-    shapes: Sequence[dict[str, tuple[int, ...]]], optimizers: dict[int, State], ranks: Sequence[int], lead: str
+    shapes: Sequence[dict[str, tuple[int, ...]]], optimizers: dict[int, State], ranks: range, lead: str
 ) -> Iterator[MasterWeights]:
     """Stage 3: each parameter in pieces of ceil(n / d), the last one padded, one after the other in each rank's groups."""
     groups = next((each.groups for _, each in sorted(optimizers.items()) if each.groups), ())
@@ -164,16 +168,16 @@ def _cut_evenly(
                     number, used = number + 1, 0
             dtype = groups[piece[0][0]].dtype if piece else "float32"
             yield MasterWeights(
-                name=lead + name, global_shape=shape, dtype=dtype, tensors=tensors, ranks=tuple(ranks), piece=tuple(piece)
+                name=lead + name, global_shape=shape, dtype=dtype, tensors=tensors, ranks=ranks, piece=tuple(piece)
             )  # fmt: skip
 
 
-def frozen_parts(shapes: dict[str, tuple[int, ...]], dtypes: dict[str, str], ranks: Sequence[int], lead: str) -> Iterator[MasterWeights]:
+def frozen_parts(shapes: dict[str, tuple[int, ...]], dtypes: dict[str, str], ranks: range, lead: str) -> Iterator[MasterWeights]:
     """Stage 3: parameters that no optimizer has, cut over the ranks' model files in the same way."""
     for name, shape in shapes.items():
         tensor = f"{lead}frozen_param_fragments.{name}"
         if tensor in dtypes:
             each = -(-math.prod(shape) // len(ranks))
             yield MasterWeights(
-                name=lead + name, global_shape=shape, dtype=dtypes[tensor], tensors={0: tensor}, ranks=tuple(ranks), piece=((0, 0, each),)
+                name=lead + name, global_shape=shape, dtype=dtypes[tensor], tensors={0: tensor}, ranks=ranks, piece=((0, 0, each),)
             )  # fmt: skip

@@ -151,7 +151,9 @@ def _even(each: MasterWeights, partitions: dict[str, dict[int, int]]) -> bool:
 
 def _parameter_findings(each: MasterWeights, partitions: dict[str, dict[int, int]]) -> Iterator[Finding]:
     there = 0
-    for rank, group, start, count in each.fragments:
+    # ranks without a file have nothing, however many are claimed
+    present = sorted({rank for group, _, _ in each.piece for rank in partitions[each.tensors[group]]})
+    for rank, group, start, count in each.on(present):
         size = partitions[each.tensors[group]].get(rank, 0)
         there += max(min(start + count, size) - start, 0)
         if start + count > size > 0:

@@ -165,9 +165,13 @@ def state_of(file: DeepSpeedFile, archive: TorchArchive, bare: TorchArchive) -> 
     shapes = tuple(_shapes(each, file.name) for each in _few(_list(value.get("param_shapes"), file.name), file.name))
     frozen_shapes = _shapes(value.get("frozen_param_shapes"), file.name)
     cut = file.kind == "sharded model"
-    buffers = {f"module.{each}" for each in _list(value.get("buffer_names"), file.name) if type(each) is str}
+    named = _list(value.get("buffer_names"), file.name)
+    buffers = {f"module.{each}" for each in named if type(each) is str and len(each) < _LONGEST_NAME}
     kept = [(path, each) for path, each in found if not cut or each.elements or not path.startswith("module.") or path in buffers]
-    tied = {one: each for one, each in _dict(value.get("shared_params")).items() if type(one) is type(each) is str}
+    tied = {
+        one: each for one, each in _dict(value.get("shared_params")).items()
+        if type(one) is type(each) is str and max(len(one), len(each)) < _LONGEST_NAME
+    }  # fmt: skip
     dims = _dict(value.get("checkpoint_parallel_dimensions"))
     said = {"data": value.get("dp_world_size"), "model": value.get("mp_world_size"), "tensor": dims.get("tp_degree")}
     parts, same = _parts(kept, archive, lambda path: path, (), tied, cut)
