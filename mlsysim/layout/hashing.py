@@ -59,6 +59,14 @@ def digests(
     >>> digests([])
     []
     """
+    # a stranger may name one piece again and again
+    places: dict[Piece, int] = {}
+    wanted = [places.setdefault(piece, len(places)) for piece in pieces]
+    found = _digests(list(places), advance, threads)
+    return [found[place] for place in wanted]
+
+
+def _digests(pieces: Sequence[Piece], advance: Callable[[int], object] | None, threads: int | None) -> list[str | InputError]:
     found: list[str | InputError] = [""] * len(pieces)
     batches = _batches(pieces)
     if not batches:

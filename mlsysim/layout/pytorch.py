@@ -9,6 +9,7 @@ import os
 import re
 import zlib
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -362,17 +363,35 @@ class _ChunkPayload(Payload):
             message = f"{fragments.stored_bytes[row]:,} byte are stored for {fragments.payload_bytes[row]:,} byte of elements"
             yield self._finding(int(row), "byte count differs", message)
 
+        for row in np.flatnonzero(self._shared(layout)):
+            message = f"its bytes, from {fragments.file_offset[row]:,} on, are in part those of another chunk; they are not read again"
+            yield self._finding(int(row), "overlap", message)
+
+    def _shared(self, layout: CheckpointLayout) -> Column:
+        """Rows whose bytes in the file an earlier chunk has as well: many large ones could be made of few bytes."""
+        order, bounds = self._in_files(layout)
+        shared = np.zeros(len(order), bool)
+        for begin, end in pairwise(bounds.tolist()):
+            rows = order[begin:end]
+            reach = np.maximum.accumulate(self.fragments.file_offset[rows] + self.fragments.stored_bytes[rows])
+            shared[rows[1:]] = self.fragments.file_offset[rows[1:]] < reach[:-1]
+        return shared
+
+    def _in_files(self, layout: CheckpointLayout) -> tuple[Column, Column]:
+        """Rows by file and place in it, and where each file's begin."""
+        order = np.lexsort((self.fragments.file_offset, self.fragments.file))
+        return order, np.searchsorted(self.fragments.file[order], np.arange(len(layout.files) + 1))
+
     def payload_findings(self, layout: CheckpointLayout, advance: Any = None) -> Iterator[Finding]:
-        fragments = layout.fragments
-        order = np.lexsort((fragments.file_offset, fragments.file))
-        bounds = np.searchsorted(fragments.file[order], np.arange(len(layout.files) + 1))
+        (order, bounds), shared = self._in_files(layout), self._shared(layout)
         for place, name in enumerate(layout.files):
             if layout.data_files.size[place] < 0:
                 continue
             try:
                 with self._open(name) as file:
                     for row in order[bounds[place] : bounds[place + 1]]:
-                        yield from self._chunk_findings(int(row), file, advance)
+                        if not shared[row]:
+                            yield from self._chunk_findings(int(row), file, advance)
             except InputError as error:
                 yield Finding(kind="unreadable payload", file=name, message=f"{error}")
 

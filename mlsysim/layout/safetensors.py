@@ -80,7 +80,7 @@ class _Gathering:
         self.found: list[Finding] = []
         self.notes = ["Only the copy that was kept is recorded; how many ranks held it is not."]
         self.columns: list[tuple[list[int], int, int, list[tuple[int, ...]], list[tuple[int, ...]], Column, Column]] = []
-        self.rows = 0
+        self.rows = self.axes = 0
 
     def open(self, name: str, rank: int = UNKNOWN, *, exact: bool = False) -> Header | None:
         """The header of a file; None, and a finding, where the file is not there or cut within its header."""
@@ -120,7 +120,9 @@ class _Gathering:
             starts.append(start)
             shapes.append(shape)
         self.rows += len(ids)
-        if self.rows > self.limits.fragments:
+        self.axes = max(self.axes, max(map(len, shapes), default=0))
+        # offsets and extents, and as much again on the way
+        if self.rows > self.limits.fragments or self.rows * self.axes * 32 > self.limits.built_bytes:
             raise InputError(name, f"part of a checkpoint of at most {self.limits.fragments:,} fragments", Shown("more"), "Raise the cap.")
         self.columns.append((ids, file, rank, starts, shapes, header.begin[kept], header.end[kept]))
 

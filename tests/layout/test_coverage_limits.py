@@ -79,6 +79,25 @@ def test_many_divided_axes_are_no_grid() -> None:
     assert found.overlap is not None
 
 
+def test_not_all_are_compared_where_all_lie_across_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plates along each pair of axes, in three corners: in the order along any axis most of them are neighbours."""
+    monkeypatch.setattr(module, "_COMPARED_PER_BOX", 10)
+    monkeypatch.setattr(module, "_CELLS_PER_BOX", 1)
+    monkeypatch.setattr(module, "_FEW_CELLS", 1)
+    count, offset, extent = 100, [], []
+    for axis in range(3):
+        for place in range(count):
+            start, reach = [axis * 1000] * 3, [500] * 3
+            start[axis], reach[axis] = axis * 1000 + 2 * place, 1
+            offset.append(start)
+            extent.append(reach)
+    boxes = np.array(offset), np.array(extent)
+    found = coverage(*boxes, (3000,) * 3)
+    assert (0, False, 3000**3 - 3 * count * 500**2) == (found.doubled, found.complete, found.missing)
+    monkeypatch.setattr(module, "_COMPARED_PER_BOX", 4000)
+    assert coverage(*boxes, (3000,) * 3).complete
+
+
 def test_many_cuts_along_two_axes_are_no_grid() -> None:
     """20,000 pieces with cuts of their own along both axes: 1.6 thousand million cells are never counted."""
     count = 20_000

@@ -58,3 +58,12 @@ def test_a_fault_of_the_progress_comes_out(tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         digests([Piece(tmp_path / "a", "a", 0, len(DATA))], advance=interrupted)
+
+
+def test_a_piece_that_is_named_again_is_read_once(tmp_path: Path) -> None:
+    """The same bytes asked for twice are hashed once, and told twice."""
+    (tmp_path / "a").write_bytes(DATA)
+    told: list[int] = []
+    piece = Piece(tmp_path / "a", "a", 0, len(DATA))
+    assert [hashlib.sha256(DATA).hexdigest()] * 3 == digests([piece, piece, piece], advance=told.append)
+    assert len(DATA) == sum(told)

@@ -486,6 +486,29 @@ def test_an_index_that_is_none_is_refused(text: str, tmp_path: Path) -> None:
         read(tmp_path)
 
 
+def test_every_byte_is_read_when_the_payload_is_verified(tmp_path: Path) -> None:
+    """A file without digests is read to its end; one that was cut since the layout was read is found."""
+    path = tmp_path / "a.safetensors"
+    path.write_bytes(raw({"w": {"dtype": "U8", "shape": [8], "data_offsets": [0, 8]}}))
+    layout = read(path)
+    told: list[int] = []
+    assert layout.verify(payload=True, advance=told.append).ok
+    assert path.stat().st_size == sum(told)
+    path.write_bytes(path.read_bytes()[:-1])
+    assert ["a.safetensors"] == [each.file for each in layout.verify(payload=True).of_kind("unreadable payload")]
+
+
+def test_many_axes_of_one_tensor_count_for_all(tmp_path: Path) -> None:
+    """The columns have as many axes as the widest tensor; what they take is capped."""
+    entries = {f"t{number}": {"dtype": "U8", "shape": [], "data_offsets": [number, number + 1]} for number in range(100)}
+    entries["wide"] = {"dtype": "U8", "shape": [1] * 64, "data_offsets": [100, 101]}
+    path = tmp_path / "a.safetensors"
+    path.write_bytes(raw(entries, bytes(101)))
+    with pytest.raises(InputError, match="fragments"):
+        read(path, built_bytes=100_000)
+    assert 101 == len(read(path).fragments)
+
+
 def test_a_tensor_cut_off_after_reading_is_refused(tmp_path: Path) -> None:
     """A file that became shorter since the layout was read is an InputError, not a crash."""
     path = tmp_path / "a.safetensors"
