@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import zlib
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -32,7 +31,6 @@ _FIX = "Refuse this checkpoint, or ask who made it."
 _RAISE = "Raise the cap with limits=Limits(...) if you trust it."
 _LARGEST = 2**62
 _MOST_RANKS = 10_000_000
-_STEP = 2**24
 _DATA = re.compile(r".*__(\d{1,9})_(\d{1,9})\.distcp")
 _ANY_DATA = re.compile(r".*__(\d+)_\d+\.distcp")
 _RANK_METADATA = re.compile(r".*__(\d{1,9})\.metadata")
@@ -403,11 +401,8 @@ class _ChunkPayload(Payload):
         try:
             archive, stored = self._archive(file, row)
             yield from self._header_findings(row, archive, stored)
-            for name, member in archive.members.items():
-                found = _checksum(file, archive.content_start(file, name), member.size, advance)
-                if member.crc and member.crc != found:
-                    message = f"{name} has CRC-32 {found:08x}, the zip says {member.crc:08x}"
-                    yield self._finding(row, "digest differs", message)
+            for name, found, said in archive.damaged(file, advance):
+                yield self._finding(row, "digest differs", f"{name} has CRC-32 {found:08x}, the zip says {said:08x}")
         except InputError as error:
             yield self._finding(row, "unreadable payload", f"{error}")
         except OSError as error:
@@ -431,20 +426,6 @@ class _ChunkPayload(Payload):
             kind=kind, message=message, severity=severity, tensor=self._tensor(row).name, rank=rank if rank >= 0 else None,
             file=self.names[int(self.fragments.file[row])],
         )  # fmt: skip
-
-
-def _checksum(file: BinaryIO, start: int, size: int, advance: Any) -> int:
-    file.seek(start)
-    found = 0
-    while size:
-        part = file.read(min(size, _STEP))
-        if not part:
-            break
-        found = zlib.crc32(part, found)
-        size -= len(part)
-        if advance is not None:
-            advance(len(part))
-    return found
 
 
 READER = Reader(

@@ -82,14 +82,14 @@ def _fitting(base: float, kind: Kind, binary: bool) -> tuple[str, Any]:
     return ("" if kind == RATIO else str(kind.units).replace(" ", "")), 1
 
 
-def _digits(value: Fraction, digits: int, rounding: str = ROUND_HALF_EVEN) -> str:
+def _digits(value: Fraction, digits: int) -> str:
     if value == 0:
         return "0"
-    exact = Decimal(value.numerator) / Decimal(value.denominator)
+    exact = _decimal(value)
     if abs(exact.adjusted()) > 12:
         return f"{exact:.{digits - 1}e}"
     step = Decimal((0, (1,), exact.adjusted() - digits + 1))
-    rounded = exact.quantize(step, rounding=rounding) if step < 1 or rounding != ROUND_HALF_EVEN else exact.quantize(Decimal(1))
+    rounded = exact.quantize(min(step, Decimal(1)), rounding=ROUND_HALF_EVEN)
     if abs(rounded.adjusted()) > 12:
         return f"{rounded:.{digits - 1}e}"
     text = f"{rounded:f}"
@@ -116,17 +116,16 @@ def safe_side(base: float, kind: Kind, holds: Callable[[float], bool]) -> Quanti
     58.4 gigabyte / second
     """
     unit, factor = _fitting(base, kind, binary=False)
-    number = Fraction(base) / Fraction(factor)
-    text = Decimal(_plain(number, ROUND_CEILING))
+    exact = _decimal(Fraction(base) / Fraction(factor))
+    text = exact.quantize(Decimal((0, (1,), exact.adjusted() - 2)), rounding=ROUND_CEILING)
     step = Decimal((0, (1,), text.adjusted() - 2))
     while not holds(float((found := parse(f"{text:e} {unit}")).base)):
         text += step
     return found
 
 
-def _plain(number: Fraction, rounding: str) -> Decimal:
-    exact = Decimal(number.numerator) / Decimal(number.denominator)
-    return exact.quantize(Decimal((0, (1,), exact.adjusted() - 2)), rounding=rounding)
+def _decimal(number: Fraction) -> Decimal:
+    return Decimal(number.numerator) / Decimal(number.denominator)
 
 
 def lossless(value: Quantity) -> str:
